@@ -1,0 +1,1 @@
+//! The product: touches the world, decides nothing.

@@ -1,0 +1,1 @@
+//! An Azure IoT Edge module client.

@@ -1,0 +1,1 @@
+//! Reads and follows systemd journal files.

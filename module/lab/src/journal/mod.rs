@@ -1,0 +1,1 @@
+//! Writes systemd journal files, for the lab and as fixtures of the journal tests.

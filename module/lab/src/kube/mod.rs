@@ -1,0 +1,1 @@
+//! A Kubernetes API server in memory, and an endpoint controller that can misbehave.

@@ -1,0 +1,1 @@
+//! One file a behaviour; see CONTRIBUTING.md.
