@@ -1,1 +1,4 @@
 //! One file a behaviour; see CONTRIBUTING.md.
+
+mod real_controller;
+mod support;

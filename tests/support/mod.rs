@@ -1,0 +1,11 @@
+//! What the tests stand on: the real control plane, builders for objects, waiting for conditions.
+//!
+//! A library for the tests: not every piece is used by every revision of them. It never decides
+//! whether a test passes.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod ban;
+pub mod controlplane;
+pub mod objects;
+pub mod stale;
+pub mod wait;

@@ -1,0 +1,319 @@
+//! Stale states that a real controller really leaves, ready for a test to heal.
+//!
+//! Nothing here edits a slice by hand but for the deletes that a person would do: the controller
+//! itself wrote, or failed to write, what is stale.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
+use serde_json::json;
+
+use super::ban::WriteBan;
+use super::controlplane::ControlPlane;
+use super::objects::{self, PodSeed};
+use super::wait::{Look, eventually, throughout};
+
+/// The Service that every state is about.
+pub const SERVICE: &str = "model-endpoint";
+/// How long the controller may take over what it does at once when it is well.
+pub const PROMPT: Duration = Duration::from_secs(30);
+/// What the controller logs each time a sync fails and will be tried again.
+pub const RETRYING: &str = "Error syncing endpoint slices for service, retrying";
+/// What it logs when it has failed 15 times and waits for the next event.
+pub const GIVEN_UP: &str = "Retry budget exceeded, dropping service out of the queue";
+
+/// A Service whose slices are not what they should be, on a controller that could write them.
+pub struct Stale {
+    /// May do everything.
+    pub client: Client,
+    /// The state's own namespace.
+    pub namespace: String,
+    /// The node that all its pods are bound to.
+    pub node: String,
+    /// The addresses that the Service should route to.
+    pub expected: BTreeSet<String>,
+}
+
+impl Stale {
+    /// The slices as they are.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn slices(&self) -> Result<Vec<EndpointSlice>> {
+        objects::slices(&self.client, &self.namespace, SERVICE).await
+    }
+
+    /// Waits until the Service routes to what it should; returns how long that took.
+    ///
+    /// # Errors
+    /// When `deadline` passes.
+    pub async fn await_right(&self, deadline: Duration) -> Result<Duration> {
+        let Self {
+            client,
+            namespace,
+            expected,
+            ..
+        } = self;
+        objects::await_routed(client, namespace, SERVICE, expected, deadline).await
+    }
+
+    /// Proves that nobody heals the Service for `span`.
+    ///
+    /// # Errors
+    /// When somebody does.
+    pub async fn stays_wrong(&self, span: Duration) -> Result<()> {
+        throughout("the Service stays stale", span, async || {
+            let seen = objects::routed(&self.slices().await?);
+            Ok(match seen == self.expected {
+                false => Look::Done(()),
+                true => Look::NotYet("it was healed".into()),
+            })
+        })
+        .await
+    }
+
+    /// Proves that the Service has no slice at all for `span`.
+    ///
+    /// # Errors
+    /// When one appears.
+    pub async fn stays_without_slices(&self, span: Duration) -> Result<()> {
+        throughout("the Service has no slice", span, async || {
+            Ok(match self.slices().await?.len() {
+                0 => Look::Done(()),
+                some => Look::NotYet(format!("{some} slices")),
+            })
+        })
+        .await
+    }
+
+    /// The ladder's first step, by hand.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn touch(&self, value: &str) -> Result<()> {
+        objects::touch_service(&self.client, &self.namespace, SERVICE, value).await
+    }
+
+    /// What the seeds advise: deletes the Service's slices, and nothing else.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn delete_slices(&self) -> Result<Vec<String>> {
+        objects::delete_slices(&self.client, &self.namespace, SERVICE).await
+    }
+}
+
+/// A Service with three pods of v2.0 whose slices are right.
+///
+/// # Errors
+/// When the API server refuses, or the controller does not write the slices.
+pub async fn healthy(plane: &ControlPlane, stem: &str) -> Result<Stale> {
+    let client = plane.client().await?;
+    let namespace = plane.namespace(stem).await?;
+    let node = format!("node-{namespace}");
+    objects::create_node(&client, &node).await?;
+    objects::create_service(&client, &namespace, SERVICE).await?;
+    let mut state = Stale {
+        client,
+        namespace,
+        node,
+        expected: BTreeSet::new(),
+    };
+    state.expected = state.roll_out("2.0", 10).await?;
+    state.await_right(PROMPT).await?;
+    Ok(state)
+}
+
+impl Stale {
+    /// Makes the three pods of a version; their addresses begin at 10.244.1.`first`.
+    async fn roll_out(&self, version: &str, first: u8) -> Result<BTreeSet<String>> {
+        let mut addresses = BTreeSet::new();
+        for n in 0..3 {
+            let seed = self.pod(version, n, first);
+            objects::create_pod(&self.client, &self.namespace, &seed).await?;
+            addresses.insert(seed.ip);
+        }
+        Ok(addresses)
+    }
+
+    /// The `n`th pod of a version.
+    pub fn pod(&self, version: &str, n: u8, first: u8) -> PodSeed {
+        PodSeed {
+            name: format!("model-{}-{n}", version.replace('.', "-")),
+            app: SERVICE.into(),
+            version: version.into(),
+            node: self.node.clone(),
+            ip: format!("10.244.1.{}", first + n),
+            ready: true,
+        }
+    }
+
+    /// Replaces the pods of v2.0 by pods of v2.1 on other addresses.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn redeploy(&mut self) -> Result<()> {
+        for n in 0..3 {
+            let old = self.pod("2.0", n, 10).name;
+            objects::delete_pod(&self.client, &self.namespace, &old).await?;
+        }
+        self.expected = self.roll_out("2.1", 20).await?;
+        Ok(())
+    }
+
+    /// Removes the first pod of v2.0.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn lose_pod(&mut self) -> Result<()> {
+        let lost = self.pod("2.0", 0, 10);
+        objects::delete_pod(&self.client, &self.namespace, &lost.name).await?;
+        self.expected.remove(&lost.ip);
+        Ok(())
+    }
+}
+
+/// What happens to the pods while the controller cannot write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// All three are replaced: a dozen events, hence a dozen failed tries, hence a back-off of
+    /// 1000 s within the first second.
+    Redeployment,
+    /// One goes: one or two failed tries, so that the back-off is of seconds.
+    PodLost,
+}
+
+/// When the controller will try again a Service that it cannot sync, worked out from its log.
+///
+/// Its queue puts a Service off by 1 s after the first failure, by 2 s after the second and so on,
+/// up to 1000 s; an earlier date that is still to come stands. Events let it try in between, which
+/// counts as a failure like any other.
+#[derive(Debug)]
+struct Backoff {
+    key: String,
+    failures: u32,
+    last: Option<Instant>,
+    due: Option<Instant>,
+}
+
+impl Backoff {
+    fn of(namespace: &str) -> Self {
+        let key = format!("key=\"{namespace}/{SERVICE}\"");
+        Self {
+            key,
+            failures: 0,
+            last: None,
+            due: None,
+        }
+    }
+
+    /// Takes in what was logged since the last look; looks are frequent enough for `now`.
+    fn look(&mut self, log: &str, now: Instant) {
+        let failed = |line: &&str| line.contains(RETRYING) && line.contains(&self.key);
+        let seen = u32::try_from(log.lines().filter(failed).count()).unwrap_or(u32::MAX);
+        for failure in self.failures..seen {
+            let next = now + delay(failure);
+            let standing = self.due.filter(|due| *due > now);
+            self.due = Some(standing.map_or(next, |due| due.min(next)));
+            self.last = Some(now);
+        }
+        self.failures = seen;
+        // Nothing happened at the date that stood: it was used up by the last failure, which the
+        // queue had put off for another reason (it waits 1 s after an event of a slice).
+        if self
+            .due
+            .is_some_and(|due| now > due + Duration::from_secs(1))
+        {
+            self.due = self
+                .last
+                .map(|last| last + delay(self.failures.saturating_sub(1)));
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.due.map_or(Duration::ZERO, |due| {
+            due.saturating_duration_since(Instant::now())
+        })
+    }
+}
+
+fn delay(failures_before: u32) -> Duration {
+    Duration::from_secs(2_u64.pow(failures_before.min(10)).min(1000))
+}
+
+/// Pods changed while the controller's writes were denied; now they are allowed again, and the
+/// controller sits out its back-off, of which at least `left` was left when the ban was lifted.
+/// Also returns what is left on return.
+///
+/// Works on the shared control plane. The slices still say what they said before the change.
+///
+/// # Errors
+/// When the state does not come about.
+pub async fn admission_backoff(
+    plane: &ControlPlane,
+    change: Change,
+    left: Duration,
+) -> Result<(Stale, Duration)> {
+    let mut state = healthy(plane, "backoff").await?;
+    let ban = WriteBan::impose(plane, &state.namespace).await?;
+    let before = state.expected.clone();
+    match change {
+        Change::Redeployment => state.redeploy().await?,
+        Change::PodLost => state.lose_pod().await?,
+    }
+    let backoff = RefCell::new(Backoff::of(&state.namespace));
+    let patience = PROMPT + left * 3;
+    eventually(
+        "the controller puts its next try off",
+        patience,
+        async || {
+            let mut backoff = backoff.borrow_mut();
+            backoff.look(&plane.manager.log(), Instant::now());
+            Ok(match backoff.left() >= left {
+                true => Look::Done(()),
+                false => Look::NotYet(format!("{backoff:?}")),
+            })
+        },
+    )
+    .await?;
+    ban.lift().await?;
+    let seen = objects::routed(&state.slices().await?);
+    ensure!(seen == before, "the controller was faster: {seen:?}");
+    Ok((state, backoff.into_inner().left()))
+}
+
+/// The controller was restarted, found the slices right, and has them not in its tracker; then
+/// they were deleted. It ignores that: the Service stays without a slice.
+///
+/// Needs a control plane of the test's own.
+///
+/// # Errors
+/// When the state does not come about.
+pub async fn untracked_delete(plane: &ControlPlane) -> Result<Stale> {
+    let state = healthy(plane, "untracked").await?;
+    plane.restart_manager().await?;
+    state.delete_slices().await?;
+    Ok(state)
+}
+
+/// The controller was restarted and does not track the slices that it found right; then a pod's
+/// phase turned Failed while its Ready condition stayed True (kubernetes#109414). That is no event
+/// for the controller, so the pod that is finished stays listed as ready, in an untracked slice.
+///
+/// Needs a control plane of the test's own.
+///
+/// # Errors
+/// When the state does not come about.
+pub async fn untracked_stale(plane: &ControlPlane) -> Result<Stale> {
+    let mut state = healthy(plane, "trap").await?;
+    plane.restart_manager().await?;
+    let finished = state.pod("2.0", 0, 10);
+    let failed = json!({"phase": "Failed"});
+    objects::set_pod_status(&state.client, &state.namespace, &finished.name, failed).await?;
+    state.expected.remove(&finished.ip);
+    Ok(state)
+}
