@@ -1,4 +1,5 @@
 //! One file a behaviour; see CONTRIBUTING.md.
 
 mod real_controller;
+mod real_wedges;
 mod support;

@@ -6,10 +6,12 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
+use crate::support::ban::WriteBan;
 use crate::support::controlplane::{ControlPlane, Options};
 use crate::support::stale::{self, Change, PROMPT};
+use crate::support::wait::{Look, eventually};
 
 /// Past the capture of the test harness: measured times belong in the log of a green run.
 fn note(text: &str) {
@@ -85,13 +87,63 @@ async fn deleting_an_untracked_stale_slice_leaves_the_service_without_any() -> R
 }
 
 #[tokio::test]
-async fn a_finished_pod_is_taken_out_by_a_refresh_alone() -> Result<()> {
-    let plane = ControlPlane::start(Options::default()).await?;
-    let state = stale::untracked_stale(&plane).await?;
+async fn a_pod_that_fails_without_an_event_stays_listed_until_a_refresh() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let state = stale::phase_only(plane).await?;
+    state.stays_wrong(Duration::from_secs(10)).await?;
     state.touch("1").await?;
     let took = state.await_right(PROMPT).await?;
     note(&format!(
         "phase without an event: healed {took:.1?} after a refresh"
     ));
     Ok(())
+}
+
+/// The other nudge: a label on the slice itself. It heals as well, but not before a second has
+/// passed, and it needs the right to patch slices; so the ladder refreshes the Service.
+#[tokio::test]
+async fn a_label_on_a_stale_slice_heals_it_a_second_later() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let state = stale::untracked_stale(&plane).await?;
+    state.label_slices("nudge", Some("1")).await?;
+    let took = state.await_right(PROMPT).await?;
+    note(&format!("label nudge: healed after {took:.1?}, untracked"));
+    let labels = state
+        .slices()
+        .await?
+        .into_iter()
+        .flat_map(|s| s.metadata.labels)
+        .flatten();
+    ensure!(
+        labels.into_iter().all(|(key, _)| key != "nudge"),
+        "the label is still there"
+    );
+    Ok(())
+}
+
+/// What the rules for the journal look for is what this version of the controller says.
+#[tokio::test]
+async fn the_controller_says_that_it_retries_and_that_it_gives_up() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let mut state = stale::healthy(plane, "lines").await?;
+    let ban = WriteBan::impose(plane, &state.namespace).await?;
+    state.lose_pod().await?;
+    let key = format!("key=\"{}/{}\"", state.namespace, stale::SERVICE);
+    // Each refresh makes it try once more, and the sixteenth failure is one too many.
+    let mut refresh = 0;
+    eventually("the controller gives up", PROMPT, async || {
+        refresh += 1;
+        state.touch(&refresh.to_string()).await?;
+        let log = plane.manager.log();
+        let says = |text: &str| {
+            log.lines()
+                .any(|line| line.contains(text) && line.contains(&key))
+        };
+        Ok(match says(stale::RETRYING) && says(stale::GIVEN_UP) {
+            true => Look::Done(()),
+            false => Look::NotYet(format!("{refresh} refreshes")),
+        })
+    })
+    .await?;
+    ban.lift().await
 }

@@ -2,7 +2,6 @@
 //!
 //! Every wait has a deadline and says, when it passes, what was seen last.
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -23,15 +22,11 @@ pub enum Look<T> {
 ///
 /// # Errors
 /// When `deadline` has passed, with what was seen last, and at once when a look fails.
-pub async fn eventually<T, F, Fut>(
+pub async fn eventually<T>(
     what: &str,
     deadline: Duration,
-    mut look: F,
-) -> Result<(T, Duration)>
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Result<Look<T>>>,
-{
+    mut look: impl AsyncFnMut() -> Result<Look<T>>,
+) -> Result<(T, Duration)> {
     let begun = Instant::now();
     loop {
         let seen = match look().await? {
@@ -52,11 +47,11 @@ where
 ///
 /// # Errors
 /// When a look says [`Look::NotYet`], with what it saw, or fails.
-pub async fn throughout<F, Fut>(what: &str, span: Duration, mut look: F) -> Result<()>
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Result<Look<()>>>,
-{
+pub async fn throughout(
+    what: &str,
+    span: Duration,
+    mut look: impl AsyncFnMut() -> Result<Look<()>>,
+) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < span {
         if let Look::NotYet(seen) = look().await? {
