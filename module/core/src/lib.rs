@@ -1,1 +1,5 @@
 //! Decides; touches nothing.
+
+pub mod heal;
+pub mod judge;
+pub mod model;
