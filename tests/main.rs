@@ -3,3 +3,4 @@
 mod real_controller;
 mod real_wedges;
 mod support;
+mod tidy;

@@ -131,7 +131,11 @@ async fn the_controller_says_that_it_retries_and_that_it_gives_up() -> Result<()
     let key = format!("key=\"{}/{}\"", state.namespace, stale::SERVICE);
     // The captured lines are what the rules are written and tested against.
     let captured = include_str!("fixtures/kcm-log-lines.txt");
-    ensure!([stale::RETRYING, stale::GIVEN_UP].iter().all(|text| captured.contains(text)));
+    ensure!(
+        [stale::RETRYING, stale::GIVEN_UP]
+            .iter()
+            .all(|text| captured.contains(text))
+    );
     // Each refresh makes it try once more, and the sixteenth failure is one too many.
     let mut refresh = 0;
     eventually("the controller gives up", PROMPT, async || {

@@ -1,0 +1,50 @@
+# The same recipes for people and for CI. `just` alone lists them.
+
+_default:
+    @just --list --unsorted
+
+# all that CI runs, in its order
+ci:
+    .ci/run
+
+# all tests, the real control plane included; installs what is missing
+test *ARGS:
+    tests/run.sh {{ ARGS }}
+
+# the tests inside the crates only: no cluster, no root, seconds
+unit *ARGS:
+    cargo test --workspace --lib --bins {{ ARGS }}
+
+# the tests on the real control plane only, such as `just real wedges`
+real FILTER="":
+    tests/controlplane/build.sh
+    cargo test --test tests -- real_{{ FILTER }}
+
+# builds etcd, kube-apiserver and kube-controller-manager into the cache
+controlplane *BINARIES:
+    tests/controlplane/build.sh {{ BINARIES }}
+
+# generates the deployment manifest and holds it against the schemas
+manifest:
+    tests/manifest.sh
+
+# formats the code
+fmt:
+    cargo fmt --all
+
+# fails where the code is not formatted
+fmt-check:
+    cargo fmt --all -- --check
+
+# clippy over everything; warnings are errors
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy --package slice-healer --no-default-features --locked -- -D warnings
+
+# the documentation of our own crates; warnings are errors
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+
+# licences, bans and sources of the dependencies (advisories need the network: see the workflow)
+deny:
+    cargo deny --workspace --locked --log-level error check licenses bans sources
