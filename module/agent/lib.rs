@@ -1,1 +1,3 @@
 //! The product: touches the world, decides nothing.
+
+pub mod settings;
