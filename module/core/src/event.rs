@@ -429,3 +429,31 @@ impl HealOutcome {
         matches!(self, Self::Healed | Self::HealedByItself)
     }
 }
+
+impl Event {
+    /// The event that tells of a signal.
+    pub fn from_signal(signal: &Signal, service: Option<ServiceKey>) -> Self {
+        let mut evidence = vec![
+            ("rule".to_owned(), signal.rule.clone()),
+            ("count".to_owned(), signal.count.to_string()),
+        ];
+        if let Some(unit) = &signal.unit {
+            evidence.push(("unit".to_owned(), unit.clone()));
+        }
+        if let Some(pod) = &signal.pod {
+            evidence.push(("pod".to_owned(), pod.clone()));
+        }
+        Self {
+            kind: EventType::Signal,
+            at: signal.at,
+            severity: signal.severity,
+            message: signal.message.clone(),
+            service,
+            slice: signal.slice.clone(),
+            finding: None,
+            evidence,
+            heal: None,
+            incident: None,
+        }
+    }
+}

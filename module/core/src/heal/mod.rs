@@ -1,4 +1,8 @@
 //! Heals: what may be done, when, how often, and what came of it.
 
+pub mod budget;
+pub mod explain;
 pub mod gate;
+pub mod incident;
 pub mod policy;
+pub mod record;

@@ -1,0 +1,104 @@
+//! A Service that is stale and can be healed, from the first sight to the proof.
+
+use std::time::Duration;
+
+use super::gate::HoldReason;
+use super::policy::Grace;
+use crate::event::Now;
+use crate::judge::Finding;
+use crate::model::ServiceKey;
+
+/// One incident. There is at most one per Service.
+#[derive(Clone, Debug)]
+pub struct Incident {
+    /// Unique across restarts; it is in every event of this incident.
+    pub id: String,
+    /// Whose.
+    pub service: ServiceKey,
+    /// When it was first seen.
+    pub opened: Now,
+    /// Since when nothing changed that the judgement depends on (monotonic).
+    pub since: Duration,
+    /// What was seen since then, as a number.
+    pub fingerprint: u64,
+    /// How often it was judged with this result since then.
+    pub judgements: u32,
+    /// The findings that can be healed, worst first.
+    pub findings: Vec<Finding>,
+    /// How many heals were begun.
+    pub attempts: u32,
+    /// Not before this moment (monotonic).
+    pub not_before: Duration,
+    /// Why nothing is done at the moment.
+    pub held: Option<(HoldReason, String)>,
+    /// Whether `observe` has already counted what it would have done.
+    pub shadowed: bool,
+    /// Whether a person was already called.
+    pub escalated: bool,
+    /// Rules that matched while it was open.
+    pub signals: Vec<String>,
+    /// A heal of an earlier process was cut off here: no grace, its deleted slice may be missing.
+    pub resumed: bool,
+}
+
+impl Incident {
+    /// A new incident.
+    pub fn open(
+        id: String,
+        service: ServiceKey,
+        findings: Vec<Finding>,
+        fp: u64,
+        now: Now,
+    ) -> Self {
+        Self {
+            id,
+            service,
+            opened: now,
+            since: now.mono,
+            fingerprint: fp,
+            judgements: 1,
+            findings,
+            attempts: 0,
+            not_before: Duration::ZERO,
+            held: None,
+            shadowed: false,
+            escalated: false,
+            signals: Vec::new(),
+            resumed: false,
+        }
+    }
+
+    /// Takes up another judgement; the clock of the grace starts anew if anything it depends on
+    /// has changed, because a rollout in motion is not staleness.
+    pub fn judged_again(&mut self, findings: Vec<Finding>, fingerprint: u64, now: Now) {
+        if fingerprint == self.fingerprint {
+            self.judgements = self.judgements.saturating_add(1);
+        } else {
+            self.fingerprint = fingerprint;
+            self.since = now.mono;
+            self.judgements = 1;
+        }
+        self.findings = findings;
+    }
+
+    /// When a refresh may be made (monotonic).
+    pub fn refresh_due(&self, grace: &Grace, under_signal: bool) -> Duration {
+        let wait = if self.resumed {
+            Duration::ZERO
+        } else if under_signal {
+            grace.refresh_on_signal.min(grace.refresh)
+        } else {
+            grace.refresh
+        };
+        (self.since + wait).max(self.not_before)
+    }
+
+    /// How long the staleness must have stood before a delete.
+    pub fn delete_grace(grace: &Grace, under_signal: bool) -> Duration {
+        if under_signal {
+            grace.delete_on_signal.min(grace.delete)
+        } else {
+            grace.delete
+        }
+    }
+}
