@@ -1,3 +1,4 @@
 //! The product: touches the world, decides nothing.
 
+pub mod observe;
 pub mod settings;

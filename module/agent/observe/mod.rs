@@ -1,0 +1,11 @@
+//! What the process shows of itself: log lines and metrics. It holds no state that decides anything
+//! and never writes a secret.
+
+mod entry;
+mod journal;
+pub mod logs;
+pub mod metrics;
+mod stdout;
+
+pub use logs::{LogGuard, LogHandle, LogOptions, LogTo, init};
+pub use metrics::Metrics;
