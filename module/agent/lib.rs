@@ -2,3 +2,4 @@
 
 pub mod observe;
 pub mod settings;
+pub mod store;
