@@ -6,6 +6,7 @@
 
 pub mod ban;
 pub mod controlplane;
+pub mod journald;
 pub mod objects;
 pub mod stale;
 pub mod wait;
