@@ -1,5 +1,10 @@
 //! The product: touches the world, decides nothing.
 
+pub mod act;
+pub mod client;
 pub mod observe;
+pub mod sense;
 pub mod settings;
 pub mod store;
+#[cfg(test)]
+mod testing;

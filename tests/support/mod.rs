@@ -8,5 +8,6 @@ pub mod ban;
 pub mod controlplane;
 pub mod journald;
 pub mod objects;
+pub mod product;
 pub mod stale;
 pub mod wait;
