@@ -3,6 +3,7 @@
 mod journal_follow;
 mod journal_read;
 mod kubernetes_rights;
+mod real_actions;
 mod real_controller;
 mod real_wedges;
 mod support;

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::client::{ClusterSettings, connect};
+use crate::client::{Access, connect};
 
 /// Deadline of what has to happen.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -119,9 +119,9 @@ impl FakeApi {
     /// The product's own client to this server.
     pub(crate) async fn client(&self) -> Client {
         let kubeconfig = Some(self.kubeconfig());
-        connect(&ClusterSettings {
+        connect(&Access {
             kubeconfig,
-            ..ClusterSettings::default()
+            ..Access::default()
         })
         .await
         .unwrap()

@@ -10,6 +10,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
+use slice_healer::client::{Access, connect};
 
 use super::controlplane::ControlPlane;
 use super::wait::{Look, eventually};
@@ -53,6 +54,19 @@ pub async fn install(plane: &ControlPlane) -> Result<PathBuf> {
     let kubeconfig = plane.service_account_kubeconfig(NAME, NAME).await?;
     await_policy(plane).await?;
     Ok(kubeconfig)
+}
+
+/// Applies `config/kubernetes` and returns the product's own client under its own account.
+///
+/// # Errors
+/// As [`install`].
+pub async fn account(plane: &ControlPlane) -> Result<Client> {
+    let kubeconfig = Some(install(plane).await?);
+    let access = Access {
+        kubeconfig,
+        ..Access::default()
+    };
+    Ok(connect(&access).await?)
 }
 
 async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {

@@ -15,6 +15,7 @@ use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
+use crate::settings::ClusterSettings;
 pub use supply::{Supply, keep};
 pub use trouble::explain;
 
@@ -23,7 +24,7 @@ pub const AGENT: &str = concat!("slice-healer/", env!("CARGO_PKG_VERSION"));
 
 /// Where the API is and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterSettings {
+pub struct Access {
     /// The kubeconfig. Without one: `KUBECONFIG`, `~/.kube/config`, then the account of the pod
     /// that this runs in.
     pub kubeconfig: Option<PathBuf>,
@@ -42,7 +43,7 @@ pub struct ClusterSettings {
     pub poll: Duration,
 }
 
-impl Default for ClusterSettings {
+impl Default for Access {
     fn default() -> Self {
         Self {
             kubeconfig: None,
@@ -100,7 +101,7 @@ pub enum ConnectError {
 ///
 /// # Errors
 /// When there are no usable settings; see [`ConnectError`].
-pub async fn connect(settings: &ClusterSettings) -> Result<Client, ConnectError> {
+pub async fn connect(settings: &Access) -> Result<Client, ConnectError> {
     // A second installation changes nothing, so the refusal of one is no error.
     drop(rustls::crypto::ring::default_provider().install_default());
     let mut config = load(settings).await?;
@@ -122,7 +123,7 @@ pub async fn connect(settings: &ClusterSettings) -> Result<Client, ConnectError>
     Client::try_from(config).map_err(|error| ConnectError::Client(explain(&error)))
 }
 
-async fn load(settings: &ClusterSettings) -> Result<Config, ConnectError> {
+async fn load(settings: &Access) -> Result<Config, ConnectError> {
     let files = settings.files();
     let present = settings.kubeconfig.is_some() || files.iter().any(|f| f.exists());
     if !present {
@@ -175,7 +176,20 @@ fn unusable(path: &Path, error: KubeconfigError) -> ConnectError {
     }
 }
 
-impl ClusterSettings {
+impl From<&ClusterSettings> for Access {
+    fn from(section: &ClusterSettings) -> Self {
+        let text = |value: &crate::settings::Unset| value.get().map(str::to_owned);
+        Self {
+            kubeconfig: section.kubeconfig.get().map(PathBuf::from),
+            context: text(&section.context),
+            server: text(&section.server),
+            tls_server_name: text(&section.tls_server_name),
+            ..Self::default()
+        }
+    }
+}
+
+impl Access {
     /// The kubeconfig files that count, whether they exist or not.
     fn files(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.kubeconfig {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{ClusterSettings, connect};
+use super::{Access, connect};
 
 /// The longest pause between two attempts to build a client of settings that have not changed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -65,10 +65,7 @@ impl Supply {
 
 /// Starts the task that keeps a [`Supply`] up to date until `shutdown`. The first attempt has been
 /// made when this returns.
-pub async fn keep(
-    settings: ClusterSettings,
-    shutdown: CancellationToken,
-) -> (Supply, JoinHandle<()>) {
+pub async fn keep(settings: Access, shutdown: CancellationToken) -> (Supply, JoinHandle<()>) {
     let stamps = Stamps::take(&settings);
     let (tx, rx) = watch::channel(Held(attempt(&settings).await));
     let task = tokio::spawn(async move {
@@ -80,7 +77,7 @@ pub async fn keep(
     (Supply(rx), task)
 }
 
-async fn refresh(settings: ClusterSettings, mut seen: Stamps, tx: watch::Sender<Held>) {
+async fn refresh(settings: Access, mut seen: Stamps, tx: watch::Sender<Held>) {
     let mut pause = settings.poll;
     let mut quiet = Duration::ZERO;
     loop {
@@ -118,7 +115,7 @@ async fn refresh(settings: ClusterSettings, mut seen: Stamps, tx: watch::Sender<
     }
 }
 
-async fn attempt(settings: &ClusterSettings) -> State {
+async fn attempt(settings: &Access) -> State {
     connect(settings).await.map_err(|error| {
         warn!(%error, "no way to the Kubernetes API");
         Arc::from(error.to_string())
@@ -130,7 +127,7 @@ async fn attempt(settings: &ClusterSettings) -> State {
 struct Stamps(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
 impl Stamps {
-    fn take(settings: &ClusterSettings) -> Self {
+    fn take(settings: &Access) -> Self {
         let mut all = Vec::new();
         for file in settings.files() {
             // Certificates that are named, not enclosed, are replaced without the kubeconfig.

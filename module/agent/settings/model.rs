@@ -170,6 +170,10 @@ pub struct ClusterSettings {
     pub kubeconfig: Unset,
     /// The context in it.
     pub context: Unset,
+    /// Another URL than the kubeconfig's.
+    pub server: Unset,
+    /// The name in the server's certificate, where it is not the one of the URL.
+    pub tls_server_name: Unset,
     /// The Kubernetes node that this device is.
     pub node_name: Unset,
 }

@@ -82,7 +82,7 @@ impl Finder {
         match &found {
             Some(node) => info!(node, "this is the local node"),
             None => warn!(
-                "the local node is not known, so all Services count as local: set cluster.node, or \
+                "the local node is not known, so all Services count as local: set cluster.node_name, or \
                  mount the host's machine id"
             ),
         }

@@ -12,7 +12,7 @@ use slice_core::model::Object;
 use tokio::time::timeout;
 
 use super::*;
-use crate::client::{ClusterSettings, keep};
+use crate::client::{Access, keep};
 use crate::testing::{FakeApi, LONG, Seen, answer, event, kubeconfig, list, refusal, stream};
 
 fn pod(name: &str, version: &str) -> Value {
@@ -383,10 +383,10 @@ async fn a_kubeconfig_that_comes_later_and_changes_is_picked_up() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("k3s.yaml");
-    let settings = ClusterSettings {
+    let settings = Access {
         kubeconfig: Some(path.clone()),
         poll: Duration::from_millis(20),
-        ..ClusterSettings::default()
+        ..Access::default()
     };
     let stop = CancellationToken::new();
     let (supply, keeper) = keep(settings, stop.clone()).await;
@@ -430,9 +430,9 @@ async fn a_server_that_is_not_there_is_told_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
     std::fs::write(&path, kubeconfig(&format!("http://127.0.0.1:{port}"))).unwrap();
-    let settings = ClusterSettings {
+    let settings = Access {
         kubeconfig: Some(path),
-        ..ClusterSettings::default()
+        ..Access::default()
     };
     let client = crate::client::connect(&settings).await.unwrap();
     let mut run = Run::start(Supply::fixed(client), quick());
