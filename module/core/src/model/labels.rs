@@ -7,11 +7,13 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-static EMPTY: LazyLock<Arc<[(Box<str>, Box<str>)]>> = LazyLock::new(|| Arc::from(Vec::new()));
+type Entries = Arc<[(Box<str>, Box<str>)]>;
+
+static EMPTY: LazyLock<Entries> = LazyLock::new(|| Arc::from(Vec::new()));
 
 /// A sorted map of text to text, as labels, annotations and selectors are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Labels(Arc<[(Box<str>, Box<str>)]>);
+pub struct Labels(Entries);
 
 impl Labels {
     /// The value under this key.
@@ -89,8 +91,8 @@ impl From<BTreeMap<String, String>> for Labels {
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> serde::de::Visitor<'de> for Entries {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
             type Value = Vec<(Box<str>, Box<str>)>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -108,7 +110,7 @@ impl<'de> Deserialize<'de> for Labels {
                 Ok(all)
             }
         }
-        Ok(from.deserialize_map(Entries)?.into_iter().collect())
+        Ok(from.deserialize_map(Visitor)?.into_iter().collect())
     }
 }
 

@@ -10,6 +10,7 @@ mod namespace;
 mod node;
 mod object;
 mod pod;
+mod relist;
 mod service;
 mod share;
 mod slice;

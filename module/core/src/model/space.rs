@@ -10,6 +10,12 @@ use super::slice::Slice;
 use super::world::Touched;
 use super::{Endpoints, Namespace, Pod, Service};
 
+/// The values of one label key, with the pods that carry each.
+type Carriers = HashMap<Box<str>, HashSet<Arc<str>>>;
+
+/// Key and value of a label.
+type Entry = (Box<str>, Box<str>);
+
 /// Objects of one namespace, indexed.
 #[derive(Debug, Default)]
 pub(super) struct Space {
@@ -19,9 +25,9 @@ pub(super) struct Space {
     pub(super) slices: HashMap<Arc<str>, Slice>,
     pub(super) endpoints: HashMap<Arc<str>, Endpoints>,
     /// Label key, then value, then the pods that carry it.
-    pub(super) carriers: HashMap<Box<str>, HashMap<Box<str>, HashSet<Arc<str>>>>,
+    pub(super) carriers: HashMap<Box<str>, Carriers>,
     /// One entry of each Service's selector, then the Services that were filed under it.
-    selecting: HashMap<(Box<str>, Box<str>), BTreeSet<Arc<str>>>,
+    selecting: HashMap<Entry, BTreeSet<Arc<str>>>,
     /// Service, then the slices that name it or are owned by it.
     pub(super) slices_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Pod name, then the Services with a slice that names it, with how often.
