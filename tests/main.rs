@@ -1,5 +1,6 @@
 //! One file a behaviour; see CONTRIBUTING.md.
 
+mod cluster_watch;
 mod journal_follow;
 mod journal_read;
 mod kubernetes_rights;
