@@ -4,6 +4,7 @@ pub mod act;
 pub mod client;
 pub mod observe;
 pub mod sense;
+pub mod serve;
 pub mod settings;
 pub mod store;
 #[cfg(test)]
