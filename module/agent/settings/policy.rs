@@ -61,6 +61,8 @@ impl Settings {
             lease: self.heal.lease,
             signal_window: self.grace.signal_window.0,
             churn_per_minute: self.findings.churn_per_minute,
+            // Windows and holds depend on the time: see `closed_at`.
+            closed: None,
         }
     }
 

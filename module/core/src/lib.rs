@@ -1,9 +1,10 @@
 //! Decides; touches nothing.
 //!
 //! [`model`] holds what the cluster says, [`judge`] what it should say, [`heal`] what may be done
-//! about a difference, and [`signal`] what the journal adds. There is no IO here, no clock, no
-//! randomness.
+//! about a difference, [`signal`] what the journal adds, and [`engine`] puts them together as one
+//! function: `step(state, input, now) -> outputs`. There is no IO here, no clock, no randomness.
 
+pub mod engine;
 pub mod event;
 pub mod heal;
 pub mod judge;

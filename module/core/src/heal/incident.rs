@@ -31,6 +31,8 @@ pub struct Incident {
     pub not_before: Duration,
     /// Why nothing is done at the moment.
     pub held: Option<(HoldReason, String)>,
+    /// The reason that was last told, so that each is told once.
+    pub told: Option<HoldReason>,
     /// Whether `observe` has already counted what it would have done.
     pub shadowed: bool,
     /// Whether a person was already called.
@@ -61,6 +63,7 @@ impl Incident {
             attempts: 0,
             not_before: Duration::ZERO,
             held: None,
+            told: None,
             shadowed: false,
             escalated: false,
             signals: Vec::new(),

@@ -4,5 +4,8 @@ pub mod budget;
 pub mod explain;
 pub mod gate;
 pub mod incident;
+pub mod judged;
+pub mod ladder;
+pub mod plan;
 pub mod policy;
 pub mod record;

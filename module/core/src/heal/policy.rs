@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::gate::HoldReason;
+
 /// Whether slice-healer writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -188,6 +190,8 @@ pub struct Policy {
     pub signal_window: Duration,
     /// Slice updates of one Service in a minute that count as churn.
     pub churn_per_minute: u32,
+    /// Why windows or holds forbid writing at the moment, if they do.
+    pub closed: Option<(HoldReason, String)>,
 }
 
 impl Default for Policy {
@@ -208,6 +212,7 @@ impl Default for Policy {
             lease: true,
             signal_window: Duration::from_secs(120),
             churn_per_minute: 30,
+            closed: None,
         }
     }
 }

@@ -1,0 +1,222 @@
+//! The heal under way: feeds the ladder, starts what it wants, tells how it ended.
+
+use super::Engine;
+use crate::event::{Event, EventType, HealEvent, HealOutcome, Now, Outcome, Output};
+use crate::heal::incident::Incident;
+use crate::heal::judged::Judged;
+use crate::heal::ladder::{Ctx, End, Happened};
+use crate::heal::policy::Step;
+use crate::heal::record::{Ended, Record};
+use crate::judge::{FindingKind, RemedyAction, Severity};
+use crate::model::ServiceKey;
+
+use super::status::LastHeal;
+
+impl Engine {
+    /// Tells the ladder that time has passed or that its Service looks different now.
+    pub(super) fn advance(&mut self, now: Now, out: &mut Vec<Output>) {
+        let Some(active) = &self.active else { return };
+        if active.action.is_some() {
+            return;
+        }
+        let key = active.ladder.service();
+        let clean = !self
+            .findings
+            .get(key)
+            .is_some_and(|f| f.iter().any(|f| f.remedy.action != RemedyAction::None));
+        let happened = if clean {
+            Happened::Changed { clean: true }
+        } else {
+            Happened::Tick
+        };
+        self.climb(happened, now, out);
+    }
+
+    pub(super) fn ladder_done(&mut self, outcome: Outcome, now: Now, out: &mut Vec<Output>) {
+        let judged = match &outcome {
+            Outcome::Snapshot(snapshot) => self.active.as_ref().map(|active| {
+                let key = active.ladder.service().clone();
+                let ctx = self.judge_context(now);
+                // A heal by hand looks at the whole scope, whatever the locality.
+                Box::new(Judged::new(key, (**snapshot).clone(), &ctx))
+            }),
+            _ => None,
+        };
+        self.climb(Happened::Done(outcome, judged), now, out);
+    }
+
+    /// One step of the ladder, and what follows from it.
+    pub(super) fn climb(&mut self, happened: Happened, now: Now, out: &mut Vec<Output>) {
+        let Some(mut active) = self.active.take() else {
+            return;
+        };
+        let key = active.ladder.service().clone();
+        let whole = !self.findings.get(&key).is_some_and(|f| {
+            f.iter().any(|f| {
+                matches!(
+                    f.kind,
+                    FindingKind::MissingSlice | FindingKind::MissingEndpoint
+                )
+            })
+        });
+        let guarded = self.guard_tripped().then(|| {
+            let mut policy = self.policy.clone();
+            policy.ladder.retain(|s| *s == Step::RefreshService);
+            policy
+        });
+        let ctx = Ctx {
+            now,
+            policy: guarded.as_ref().unwrap_or(&self.policy),
+            world: &self.world,
+            whole,
+            stale_since: active.stale_since,
+            delete_grace: Incident::delete_grace(&self.policy.grace, self.under_signal(&key, now)),
+        };
+        let next = active.ladder.step(happened, &ctx);
+        for record in next.records {
+            if let Record::Charge(charge) = &record {
+                self.ledger.charge(charge.clone());
+            }
+            out.push(Output::Persist(record));
+        }
+        let at = now.mono.saturating_sub(active.began.mono).as_secs_f64();
+        active
+            .story
+            .extend(next.story.into_iter().map(|s| format!("{at:.1}s {s}")));
+        if let Some(act) = next.act {
+            active.action = Some(self.act(act, out));
+        }
+        match next.end {
+            None => self.active = Some(active),
+            Some(End::Held(reason, detail)) => {
+                // After writes a hold is no quick matter: the next try waits for the cool-down.
+                let wait = if active.ladder.wrote() {
+                    self.policy.pace.cool_down
+                } else {
+                    std::time::Duration::from_secs(10)
+                };
+                self.hold(&key, reason, detail, now.mono + wait, now, out);
+            }
+            Some(End::Outcome(outcome, detail)) => {
+                self.ended(&key, &active, outcome, detail, now, out);
+            }
+        }
+    }
+
+    fn ended(
+        &mut self,
+        key: &ServiceKey,
+        active: &super::Active,
+        outcome: HealOutcome,
+        detail: Option<String>,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(incident) = self.incidents.get(key).cloned() else {
+            return;
+        };
+        let seconds = now.mono.saturating_sub(incident.opened.mono).as_secs_f64();
+        let action = active.ladder.last_action();
+        if active.ladder.wrote() {
+            let ended = Ended {
+                service: key.clone(),
+                at: now.wall,
+                action,
+                outcome,
+                seconds,
+            };
+            self.ledger.end(ended.clone());
+            out.push(Output::Persist(Record::Ended(ended)));
+            if outcome.is_success() {
+                self.heals.succeeded += 1;
+            } else {
+                self.heals.failed += 1;
+            }
+            self.heals.last = Some(LastHeal {
+                service: key.clone(),
+                action,
+                outcome,
+                at: now.wall,
+                seconds,
+            });
+        }
+        let event = heal_event(&incident, active, outcome, detail.as_deref(), seconds, now);
+        out.push(Output::Emit(event.clone()));
+        if outcome.is_success() {
+            self.incidents.remove(key);
+            // The watch may lag behind the fresh reads; if it still disagrees, it is a new
+            // incident with a grace of its own.
+            self.dirty.insert(key.clone());
+            self.judge_dirty(now, out);
+            return;
+        }
+        if !incident.escalated {
+            out.push(Output::Emit(Event {
+                kind: EventType::Escalated,
+                severity: Severity::Critical,
+                message: format!("A person is needed: {}", event.message),
+                ..event
+            }));
+        }
+        if let Some(incident) = self.incidents.get_mut(key) {
+            incident.escalated = true;
+            incident.resumed = false;
+            incident.not_before = now.mono + self.policy.pace.cool_down;
+        }
+    }
+}
+
+fn heal_event(
+    incident: &Incident,
+    active: &super::Active,
+    outcome: HealOutcome,
+    detail: Option<&str>,
+    seconds: f64,
+    now: Now,
+) -> Event {
+    let key = &incident.service;
+    let first = &incident.findings[0];
+    let action = active.ladder.last_action();
+    let message = match (outcome, detail) {
+        (HealOutcome::Healed, _) => {
+            format!(
+                "{key} is right again: {} after {seconds:.1} s",
+                action.as_str()
+            )
+        }
+        (HealOutcome::HealedByItself, None) => {
+            format!("{key} came right by itself before anything was written")
+        }
+        (outcome, Some(detail)) => format!("{key}: {}: {detail}", outcome.as_str()),
+        (outcome, None) => format!("{key}: {}", outcome.as_str()),
+    };
+    let mut evidence = vec![
+        ("finding".to_owned(), first.message.clone()),
+        ("story".to_owned(), active.story.join("; ")),
+    ];
+    if !incident.signals.is_empty() {
+        evidence.push(("signals".to_owned(), incident.signals.join(" ")));
+    }
+    Event {
+        kind: EventType::Heal,
+        at: now.wall,
+        severity: if outcome.is_success() {
+            Severity::Info
+        } else {
+            first.severity
+        },
+        message,
+        service: Some(key.clone()),
+        slice: first.slice.clone(),
+        finding: Some(first.kind),
+        evidence,
+        heal: Some(HealEvent {
+            action,
+            outcome: Some(outcome),
+            reason: detail.map(str::to_owned),
+            attempt: incident.attempts,
+            seconds,
+        }),
+        incident: Some(incident.id.clone()),
+    }
+}

@@ -1,0 +1,454 @@
+//! A cluster on paper for the engine: objects, and a slice controller with a character. It carries
+//! out the engine's actions at once and moves a clock of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use slice_core::engine::Engine;
+use slice_core::event::{
+    Act, CanaryAnswer, ClusterInput, Command, CommandId, Event, EventType, HealOutcome, Input,
+    LeaseAnswer, Link, Now, Outcome, Output, Reply, Request, Snapshot,
+};
+use slice_core::heal::policy::{Mode, Policy};
+use slice_core::heal::record::{History, Record};
+use slice_core::model::{Kind, Object, ObjectRef, ServiceKey};
+
+/// How the slice controller answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Character {
+    /// A refresh makes it write the slices anew.
+    Right,
+    /// It takes its cache for right; only a slice that is gone is written anew, upon a refresh.
+    CacheHit,
+    /// It does nothing at all.
+    Deaf,
+}
+
+/// The engine, a cluster, and what happened.
+pub struct Rig {
+    pub engine: Engine,
+    pub now: Now,
+    pub controller: Character,
+    pub canary: CanaryAnswer,
+    pub lease: LeaseAnswer,
+    /// The outcome that the next write gets instead of being carried out.
+    pub fail_next_write: Option<Outcome>,
+    pub acts: Vec<Act>,
+    pub events: Vec<Event>,
+    pub records: Vec<Record>,
+    pub replies: Vec<Reply>,
+    objects: BTreeMap<(Kind, String), Value>,
+    version: u64,
+    uids: u64,
+}
+
+pub const NS: &str = "line1";
+pub const SVC: &str = "model-endpoint";
+
+pub fn key() -> ServiceKey {
+    ServiceKey::new(NS, SVC)
+}
+
+impl Rig {
+    /// Three pods of one model behind one Service, all right, all synced, mode heal.
+    pub fn new(controller: Character) -> Self {
+        let policy = Policy {
+            mode: Mode::Heal,
+            ..Policy::default()
+        };
+        let mut rig = Self::empty(controller, policy, &History::default());
+        rig.service(SVC);
+        for i in 1..=3 {
+            rig.pod(&format!("model-{i}"), &format!("10.244.1.{i}"));
+        }
+        rig.write_slices();
+        rig.sync();
+        rig
+    }
+
+    pub fn empty(controller: Character, policy: Policy, history: &History) -> Self {
+        let mut rig = Self {
+            engine: Engine::new(policy, history, "t"),
+            now: Now {
+                mono: Duration::from_secs(1),
+                wall: "2026-12-01T08:00:00Z".parse().unwrap(),
+            },
+            controller,
+            canary: CanaryAnswer::Answered,
+            lease: LeaseAnswer::Taken,
+            fail_next_write: None,
+            acts: Vec::new(),
+            events: Vec::new(),
+            records: Vec::new(),
+            replies: Vec::new(),
+            objects: BTreeMap::new(),
+            version: 100,
+            uids: 0,
+        };
+        rig.put(
+            Kind::Node,
+            json!({"kind": "Node", "metadata": {"name": "edge-7"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        );
+        rig.put(
+            Kind::Namespace,
+            json!({"kind": "Namespace", "metadata": {"name": NS}}),
+        );
+        rig
+    }
+
+    pub fn service(&mut self, name: &str) {
+        self.put(Kind::Service, json!({"kind": "Service",
+            "metadata": {"name": name, "namespace": NS, "creationTimestamp": "2026-12-01T07:00:00Z"},
+            "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.10", "ipFamilies": ["IPv4"],
+                "selector": {"app": name},
+                "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}]}}));
+    }
+
+    pub fn pod(&mut self, name: &str, ip: &str) {
+        self.pod_of(SVC, name, ip);
+    }
+
+    pub fn pod_of(&mut self, app: &str, name: &str, ip: &str) {
+        self.put(
+            Kind::Pod,
+            json!({"kind": "Pod",
+            "metadata": {"name": name, "namespace": NS, "labels": {"app": app}},
+            "spec": {"nodeName": "edge-7", "containers": [{"name": "m", "image": "model:v2"}]},
+            "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                "conditions": [{"type": "Ready", "status": "True"}]}}),
+        );
+    }
+
+    pub fn delete_pod(&mut self, name: &str) {
+        self.remove(Kind::Pod, name);
+    }
+
+    /// What the controller would write for every Service.
+    pub fn write_slices(&mut self) {
+        for name in self.names(Kind::Service) {
+            self.write_slice_of(&name);
+        }
+    }
+
+    pub fn write_slice_of(&mut self, service: &str) {
+        let owner = self.objects[&(Kind::Service, service.to_owned())]["metadata"]["uid"].clone();
+        let endpoints: Vec<Value> = self
+            .objects
+            .iter()
+            .filter(|((k, _), o)| *k == Kind::Pod && o["metadata"]["labels"]["app"] == service)
+            .map(|(_, pod)| endpoint(pod))
+            .collect();
+        let slice = json!({"kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": slice_name(service), "namespace": NS,
+                "generateName": format!("{service}-"),
+                "labels": {"kubernetes.io/service-name": service,
+                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": service,
+                    "uid": owner, "controller": true, "blockOwnerDeletion": true}]},
+            "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+            "endpoints": endpoints});
+        self.put(Kind::EndpointSlice, slice);
+    }
+
+    /// A redeployment that the controller has slept through: every pod is new.
+    pub fn redeploy_unseen(&mut self) {
+        for i in 1..=3 {
+            self.delete_pod(&format!("model-{i}"));
+            self.pod(&format!("model-{}", i + 3), &format!("10.244.1.{}", i + 3));
+        }
+    }
+
+    pub fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut object = self.objects[&(kind, name.to_owned())].clone();
+        change(&mut object);
+        self.put(kind, object);
+    }
+
+    pub fn put(&mut self, kind: Kind, mut object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        self.version += 1;
+        if object["metadata"]["uid"].is_null() {
+            self.uids += 1;
+            object["metadata"]["uid"] = format!("uid-{}", self.uids).into();
+        }
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.objects.insert((kind, name), object.clone());
+        self.feed(Input::Cluster(ClusterInput::Apply(decode(kind, object))));
+    }
+
+    pub fn remove(&mut self, kind: Kind, name: &str) {
+        self.objects
+            .remove(&(kind, name.to_owned()))
+            .expect("there is such an object");
+        let namespace = kind.is_namespaced().then(|| NS.to_owned());
+        let object = ObjectRef {
+            kind,
+            namespace,
+            name: name.to_owned(),
+        };
+        self.feed(Input::Cluster(ClusterInput::Deleted(object)));
+    }
+
+    pub fn names(&self, kind: Kind) -> Vec<String> {
+        self.objects
+            .keys()
+            .filter(|(k, _)| *k == kind)
+            .map(|(_, n)| n.clone())
+            .collect()
+    }
+
+    pub fn sync(&mut self) {
+        for kind in Kind::ALL {
+            let objects = self.all(kind);
+            self.feed(Input::Cluster(ClusterInput::Reset(kind, objects)));
+        }
+        self.link(Link::Synced);
+    }
+
+    pub fn link(&mut self, link: Link) {
+        for kind in Kind::ALL {
+            self.feed(Input::Cluster(ClusterInput::Link(kind, link.clone())));
+        }
+    }
+
+    /// Lets so much time pass, waking the engine whenever it asks for it.
+    pub fn pass(&mut self, seconds: f64) {
+        let end = self.now.mono + Duration::from_secs_f64(seconds);
+        while self.now.mono < end {
+            let sleep = self.engine.sleep(self.now).max(Duration::from_millis(10));
+            self.advance(sleep.min(end - self.now.mono));
+            self.feed(Input::Tick);
+        }
+    }
+
+    pub fn heal_by_hand(&mut self, dry_run: bool) -> Reply {
+        let request = Request::Heal {
+            service: key(),
+            action: None,
+            dry_run,
+        };
+        self.feed(Input::Command(Command {
+            id: CommandId(1),
+            request,
+        }));
+        self.replies.pop().expect("a reply")
+    }
+
+    pub fn feed(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for output in self.engine.step(input, self.now) {
+                match output {
+                    Output::Act(action) => {
+                        self.acts.push(action.act.clone());
+                        let outcome = self.carry_out(&action.act);
+                        inputs.insert(
+                            0,
+                            Input::Done {
+                                id: action.id,
+                                outcome,
+                            },
+                        );
+                    }
+                    Output::Emit(event) => self.events.push(event),
+                    Output::Persist(record) => self.records.push(record),
+                    Output::Reply { reply, .. } => self.replies.push(reply),
+                }
+            }
+        }
+    }
+
+    /// The writes so far, in words.
+    pub fn writes(&self) -> Vec<String> {
+        self.acts
+            .iter()
+            .filter_map(|a| match a {
+                Act::Refresh { service, .. } => Some(format!("refresh {}", service.name)),
+                Act::Delete { slice, .. } => Some(format!("delete {slice}")),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub fn outcomes(&self) -> Vec<HealOutcome> {
+        let heals = self.events.iter().filter(|e| e.kind == EventType::Heal);
+        heals.filter_map(|e| e.heal.as_ref()?.outcome).collect()
+    }
+
+    pub fn holds(&self) -> Vec<String> {
+        let heals = self.events.iter().filter_map(|e| e.heal.as_ref());
+        heals
+            .filter(|h| h.outcome.is_none())
+            .filter_map(|h| h.reason.clone())
+            .collect()
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now.mono += by;
+        self.now.wall += jiff::SignedDuration::try_from(by).unwrap();
+    }
+
+    fn carry_out(&mut self, act: &Act) -> Outcome {
+        let write = matches!(act, Act::Refresh { .. } | Act::Delete { .. });
+        if write && let Some(outcome) = self.fail_next_write.take() {
+            return outcome;
+        }
+        match act {
+            Act::Read { service } => Outcome::Snapshot(Box::new(self.snapshot(service))),
+            Act::Refresh {
+                service,
+                uid,
+                value,
+            } => {
+                let name = service.name.to_string();
+                let Some(found) = self.objects.get(&(Kind::Service, name.clone())) else {
+                    return Outcome::Gone;
+                };
+                if found["metadata"]["uid"] != uid.as_str() {
+                    return Outcome::Conflict("another uid".to_owned());
+                }
+                let value = value.clone();
+                // The watch tells of it after the write was answered.
+                self.version += 1;
+                let version = self.version.to_string();
+                let object = self
+                    .objects
+                    .get_mut(&(Kind::Service, name.clone()))
+                    .unwrap();
+                object["metadata"]["annotations"]["slice-healer.io/refresh"] = value.into();
+                object["metadata"]["resourceVersion"] = version.into();
+                self.controller_sees_refresh(&name);
+                Outcome::Written
+            }
+            Act::Delete {
+                slice,
+                uid,
+                resource_version,
+                ..
+            } => {
+                let Some(found) = self.objects.get(&(Kind::EndpointSlice, slice.clone())) else {
+                    return Outcome::Gone;
+                };
+                let meta = &found["metadata"];
+                if meta["uid"] != uid.as_str()
+                    || meta["resourceVersion"] != resource_version.as_str()
+                {
+                    return Outcome::Conflict("another version".to_owned());
+                }
+                self.objects.remove(&(Kind::EndpointSlice, slice.clone()));
+                self.pending_delete(slice);
+                Outcome::Written
+            }
+            Act::Canary => Outcome::Canary(self.canary.clone()),
+            Act::TakeLease => Outcome::Lease(self.lease.clone()),
+            Act::ReleaseLease => Outcome::Written,
+        }
+    }
+
+    fn pending_delete(&mut self, slice: &str) {
+        let object = ObjectRef {
+            kind: Kind::EndpointSlice,
+            namespace: Some(NS.to_owned()),
+            name: slice.to_owned(),
+        };
+        // Told by the watch, not by the answer; here both come in one moment.
+        for output in self
+            .engine
+            .step(Input::Cluster(ClusterInput::Deleted(object)), self.now)
+        {
+            match output {
+                Output::Emit(event) => self.events.push(event),
+                Output::Persist(record) => self.records.push(record),
+                other => panic!("not expected while an action is under way: {other:?}"),
+            }
+        }
+    }
+
+    fn controller_sees_refresh(&mut self, service: &str) {
+        let gone = !self
+            .objects
+            .contains_key(&(Kind::EndpointSlice, slice_name(service)));
+        let writes = match self.controller {
+            Character::Right => true,
+            Character::CacheHit => gone,
+            Character::Deaf => false,
+        };
+        if writes {
+            self.write_slice_of(service);
+        }
+    }
+
+    fn snapshot(&self, service: &ServiceKey) -> Snapshot {
+        fn pick<T>(objects: Vec<Object>, f: fn(Object) -> Option<T>) -> Vec<T> {
+            objects.into_iter().filter_map(f).collect()
+        }
+        let of = |o: &Object| o.meta().name == service.name;
+        Snapshot {
+            service: pick(
+                self.all(Kind::Service).into_iter().filter(of).collect(),
+                |o| match o {
+                    Object::Service(s) => Some(s),
+                    _ => None,
+                },
+            )
+            .pop(),
+            namespace: pick(self.all(Kind::Namespace), |o| match o {
+                Object::Namespace(n) => Some(n),
+                _ => None,
+            })
+            .pop(),
+            slices: pick(self.all(Kind::EndpointSlice), |o| match o {
+                Object::Slice(s) => Some(s),
+                _ => None,
+            })
+            .into_iter()
+            .filter(|s| s.service_name() == Some(&*service.name))
+            .collect(),
+            pods: pick(self.all(Kind::Pod), |o| match o {
+                Object::Pod(p) => Some(p),
+                _ => None,
+            }),
+            nodes: pick(self.all(Kind::Node), |o| match o {
+                Object::Node(n) => Some(n),
+                _ => None,
+            }),
+            endpoints: None,
+            raw_slices: self
+                .objects
+                .iter()
+                .filter(|((k, _), _)| *k == Kind::EndpointSlice)
+                .map(|((_, n), o)| (n.clone(), o.clone()))
+                .collect(),
+        }
+    }
+
+    fn all(&self, kind: Kind) -> Vec<Object> {
+        let of_kind = self.objects.iter().filter(|((k, _), _)| *k == kind);
+        of_kind.map(|(_, o)| decode(kind, o.clone())).collect()
+    }
+}
+
+pub fn slice_name(service: &str) -> String {
+    format!("{service}-abc12")
+}
+
+fn endpoint(pod: &Value) -> Value {
+    let meta = &pod["metadata"];
+    json!({"addresses": [pod["status"]["podIP"]], "nodeName": pod["spec"]["nodeName"],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "targetRef": {"kind": "Pod", "namespace": NS, "name": meta["name"], "uid": meta["uid"]}})
+}
+
+fn decode(kind: Kind, object: Value) -> Object {
+    let fits = "a fixture decodes";
+    match kind {
+        Kind::Service => Object::Service(serde_json::from_value(object).expect(fits)),
+        Kind::Pod => Object::Pod(serde_json::from_value(object).expect(fits)),
+        Kind::Node => Object::Node(serde_json::from_value(object).expect(fits)),
+        Kind::EndpointSlice => Object::Slice(serde_json::from_value(object).expect(fits)),
+        Kind::Endpoints => Object::Endpoints(serde_json::from_value(object).expect(fits)),
+        Kind::Namespace => Object::Namespace(serde_json::from_value(object).expect(fits)),
+    }
+}
