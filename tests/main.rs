@@ -3,6 +3,7 @@
 mod cluster_watch;
 mod journal_follow;
 mod journal_read;
+mod journal_sense;
 mod kubernetes_rights;
 mod real_actions;
 mod real_controller;

@@ -3,4 +3,5 @@
 //! Each sense turns what it sees into the core's vocabulary and sends it on; none decides.
 
 pub mod cluster;
+pub mod journal;
 pub mod units;
