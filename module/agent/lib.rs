@@ -1,8 +1,12 @@
 //! The product: touches the world, decides nothing.
 
 pub mod act;
+pub mod app;
+pub mod cli;
 pub mod client;
+pub mod cmd;
 pub mod observe;
+pub mod report;
 pub mod sense;
 pub mod serve;
 pub mod settings;

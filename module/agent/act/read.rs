@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -144,7 +146,12 @@ async fn named_ones<T: Slim>(
         }
         return Ok(found);
     }
-    stream::iter(names.iter().map(|name| get::<T>(caller, namespace, name)))
+    // Boxed: otherwise nobody can tell that the whole is Send.
+    let gets: Vec<BoxFuture<'_, Result<Option<T>, Failure>>> = names
+        .iter()
+        .map(|name| get::<T>(caller, namespace, name).boxed())
+        .collect();
+    stream::iter(gets)
         .buffered(AT_ONCE)
         .try_filter_map(|found| std::future::ready(Ok(found)))
         .try_collect()

@@ -123,6 +123,14 @@ pub async fn connect(settings: &Access) -> Result<Client, ConnectError> {
     Client::try_from(config).map_err(|error| ConnectError::Client(explain(&error)))
 }
 
+/// The namespace of the kubeconfig's context, as kubectl takes it.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn default_namespace(settings: &Access) -> Result<String, ConnectError> {
+    Ok(load(settings).await?.default_namespace)
+}
+
 async fn load(settings: &Access) -> Result<Config, ConnectError> {
     let files = settings.files();
     let present = settings.kubeconfig.is_some() || files.iter().any(|f| f.exists());

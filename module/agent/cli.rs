@@ -1,0 +1,52 @@
+//! The command line: which subcommand, with which settings. What a subcommand does is its own file's.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use crate::cmd;
+use crate::settings::Loaded;
+
+/// Finds and heals stale Kubernetes EndpointSlices beside Azure IoT Edge.
+#[derive(Debug, Parser)]
+#[command(name = "slice-healer", version, about, propagate_version = true)]
+pub struct Cli {
+    /// A settings file over the compiled defaults; variables SLICE_HEALER__SECTION__KEY go over it.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(cmd::run::Args),
+    Heal(cmd::heal::Args),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// What kept it from doing its work; the exit code is then [`Cli::failure`].
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        let config = self.config;
+        let load = || {
+            Loaded::load(config.as_deref(), std::env::vars()).context("the settings do not load")
+        };
+        match self.command {
+            Command::Run(args) => cmd::run::run(args, load()?).await,
+            Command::Heal(args) => cmd::heal::run(args, load()?).await,
+        }
+    }
+
+    /// The exit code of a failure: `run` and `lab` know only 0 and 1.
+    pub fn failure(&self) -> u8 {
+        match self.command {
+            Command::Run(_) => 1,
+            Command::Heal(_) => 2,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What the fleet is told: telemetry, the module twin, direct methods.
+
+pub mod methods;
+pub mod telemetry;
+pub mod twin;
