@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use http::{Method, Request};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, PostParams};
+use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use slice_core::event::{Act, Action, ActionId, Outcome};
@@ -16,7 +18,7 @@ use slice_healer::act::{Actor, Options, permissions};
 use slice_healer::client::{Access, Supply, connect};
 
 use crate::support::controlplane::ControlPlane;
-use crate::support::product::{NAME, account};
+use crate::support::product::{self, NAME, account};
 use crate::support::stale::{self, SERVICE};
 use crate::support::{objects, wait::Look, wait::eventually};
 
@@ -30,6 +32,35 @@ async fn no_right_is_missing() -> Result<()> {
         .await
         .map_err(anyhow::Error::msg)?;
     ensure!(missing.is_empty(), "missing: {missing:?}");
+    Ok(())
+}
+
+/// The kubeconfig that the README of `config/kubernetes` tells people to write.
+#[tokio::test]
+async fn the_kubeconfig_of_the_readme_works() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let made = Kubeconfig::read_from(product::install(plane).await?)?;
+    let made = serde_json::to_value(made)?;
+    let token = made["users"][0]["user"]["token"].as_str();
+    let ca = serde_json::to_value(ByteString(plane.ca_pem().as_bytes().to_vec()))?;
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/config/kubernetes/README.md");
+    let readme = std::fs::read_to_string(readme)?;
+    let (_, text) = readme.split_once("<<END\n").context("no kubeconfig")?;
+    let (text, _) = text.split_once("\nEND\n").context("no end")?;
+    let text = text
+        .replace("$server", &plane.url())
+        .replace("$ca", ca.as_str().context("not base64")?)
+        .replace("$token", token.context("no token")?);
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = Some(folder.path().join("slice-healer.kubeconfig"));
+    std::fs::write(folder.path().join("slice-healer.kubeconfig"), text)?;
+    let client = connect(&Access {
+        kubeconfig,
+        ..Access::default()
+    })
+    .await?;
+    let missing = permissions::missing(&Supply::fixed(client), DEADLINE).await;
+    ensure!(missing.as_ref().is_ok_and(Vec::is_empty), "{missing:?}");
     Ok(())
 }
 

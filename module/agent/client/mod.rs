@@ -219,3 +219,67 @@ impl Access {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{FakeApi, answer, kubeconfig};
+
+    fn access(text: &str) -> (tempfile::TempDir, Access) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, text).unwrap();
+        (
+            folder,
+            Access {
+                kubeconfig: Some(path),
+                ..Access::default()
+            },
+        )
+    }
+
+    #[tokio::test]
+    async fn another_server_takes_the_place_of_the_kubeconfigs_and_gets_its_token() {
+        let api = FakeApi::start(|_| answer(200, json!({"items": []}))).await;
+        let (_folder, mut access) = access(&kubeconfig("https://127.0.0.1:6443"));
+        access.server = Some(api.url.clone());
+        let client = connect(&access).await.unwrap();
+        let request = http::Request::get("/api/v1/pods").body(Vec::new()).unwrap();
+        client.request_text(request).await.unwrap();
+        let seen = api.seen().remove(0);
+        assert_eq!(seen.headers["authorization"], "Bearer a-secret-token");
+        assert_eq!(seen.headers["user-agent"], AGENT);
+    }
+
+    #[tokio::test]
+    async fn a_busy_server_is_left_to_the_caller() {
+        let api = FakeApi::start(|_| crate::testing::refusal(503, "busy")).await;
+        let client = api.client().await;
+        let request = http::Request::get("/api/v1/pods").body(Vec::new()).unwrap();
+        assert!(client.request_text(request).await.is_err());
+        assert_eq!(api.seen().len(), 1, "the client repeats nothing by itself");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_context_is_named_and_no_secret_is() {
+        let (_folder, mut access) = access(&kubeconfig("https://127.0.0.1:6443"));
+        access.context = Some("elsewhere".to_owned());
+        let Err(error) = connect(&access).await else {
+            panic!("there is no such context");
+        };
+        let text = error.to_string();
+        assert!(text.contains("elsewhere"), "{text}");
+        assert!(
+            !format!("{error:?} {text}").contains("a-secret-token"),
+            "{text}"
+        );
+        access.server = Some("not a url".to_owned());
+        access.context = None;
+        let Err(error) = connect(&access).await else {
+            panic!("that is no URL");
+        };
+        assert!(error.to_string().contains("cluster.server"), "{error}");
+    }
+}
