@@ -4,6 +4,7 @@
 //! whether a test passes.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod backoff;
 pub mod ban;
 pub mod controlplane;
 pub mod journald;

@@ -3,15 +3,16 @@
 //! Nothing here edits a slice by hand but for the deletes that a person would do: the controller
 //! itself wrote, or failed to write, what is stale.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use serde_json::json;
 
+use super::backoff;
 use super::ban::WriteBan;
 use super::controlplane::ControlPlane;
 use super::objects::{self, PodSeed};
@@ -21,11 +22,6 @@ use super::wait::{Look, eventually, throughout};
 pub const SERVICE: &str = "model-endpoint";
 /// How long the controller may take over what it does at once when it is well.
 pub const PROMPT: Duration = Duration::from_secs(30);
-/// What the controller logs each time a sync fails and will be tried again.
-pub const RETRYING: &str = "Error syncing endpoint slices for service, retrying";
-/// What it logs when it has failed 15 times and waits for the next event.
-pub const GIVEN_UP: &str = "Retry budget exceeded, dropping service out of the queue";
-
 /// A Service whose slices are not what they should be, on a controller that could write them.
 pub struct Stale {
     /// May do everything.
@@ -203,69 +199,11 @@ impl Stale {
 /// What happens to the pods while the controller cannot write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// All three are replaced: a dozen events, hence a dozen failed tries, hence a back-off of
-    /// 1000 s within the first second.
+    /// All three are replaced: a dozen events, hence a dozen failed tries, hence mostly a back-off
+    /// of 1000 s within the first second.
     Redeployment,
     /// One goes: one or two failed tries, so that the back-off is of seconds.
     PodLost,
-}
-
-/// When the controller will try again a Service that it cannot sync, worked out from its log.
-///
-/// Its queue puts a Service off by 1 s after the first failure, by 2 s after the second and so on,
-/// up to 1000 s; an earlier date that is still to come stands. Events let it try in between, which
-/// counts as a failure like any other.
-#[derive(Debug)]
-struct Backoff {
-    key: String,
-    failures: u32,
-    last: Option<Instant>,
-    due: Option<Instant>,
-}
-
-impl Backoff {
-    fn of(namespace: &str) -> Self {
-        let key = format!("key=\"{namespace}/{SERVICE}\"");
-        Self {
-            key,
-            failures: 0,
-            last: None,
-            due: None,
-        }
-    }
-
-    /// Takes in what was logged since the last look; looks are frequent enough for `now`.
-    fn look(&mut self, log: &str, now: Instant) {
-        let failed = |line: &&str| line.contains(RETRYING) && line.contains(&self.key);
-        let seen = u32::try_from(log.lines().filter(failed).count()).unwrap_or(u32::MAX);
-        for failure in self.failures..seen {
-            let next = now + delay(failure);
-            let standing = self.due.filter(|due| *due > now);
-            self.due = Some(standing.map_or(next, |due| due.min(next)));
-            self.last = Some(now);
-        }
-        self.failures = seen;
-        // Nothing happened at the date that stood: it was used up by the last failure, which the
-        // queue had put off for another reason (it waits 1 s after an event of a slice).
-        if self
-            .due
-            .is_some_and(|due| now > due + Duration::from_secs(1))
-        {
-            self.due = self
-                .last
-                .map(|last| last + delay(self.failures.saturating_sub(1)));
-        }
-    }
-
-    fn left(&self) -> Duration {
-        self.due.map_or(Duration::ZERO, |due| {
-            due.saturating_duration_since(Instant::now())
-        })
-    }
-}
-
-fn delay(failures_before: u32) -> Duration {
-    Duration::from_secs(2_u64.pow(failures_before.min(10)).min(1000))
 }
 
 /// Pods changed while the controller's writes were denied; now they are allowed again, and the
@@ -282,23 +220,29 @@ pub async fn admission_backoff(
     left: Duration,
 ) -> Result<(Stale, Duration)> {
     let mut state = healthy(plane, "backoff").await?;
+    // No sync that the controller has put off may come in between: the dates would be others.
+    plane.await_manager().await?;
     let ban = WriteBan::impose(plane, &state.namespace).await?;
     let before = state.expected.clone();
     match change {
         Change::Redeployment => state.redeploy().await?,
         Change::PodLost => state.lose_pod().await?,
     }
-    let backoff = RefCell::new(Backoff::of(&state.namespace));
-    let patience = PROMPT + left * 3;
+    let remaining = || -> Result<Duration> {
+        let due = backoff::next_try(&plane.manager.log(), &state.namespace, SERVICE)?;
+        let left = due.map(|due| due.duration_since(Timestamp::now()));
+        Ok(left
+            .and_then(|left| left.try_into().ok())
+            .unwrap_or_default())
+    };
     eventually(
         "the controller puts its next try off",
-        patience,
+        PROMPT + left * 3,
         async || {
-            let mut backoff = backoff.borrow_mut();
-            backoff.look(&plane.manager.log(), Instant::now());
-            Ok(match backoff.left() >= left {
+            let remaining = remaining()?;
+            Ok(match remaining >= left {
                 true => Look::Done(()),
-                false => Look::NotYet(format!("{backoff:?}")),
+                false => Look::NotYet(format!("{remaining:?}")),
             })
         },
     )
@@ -306,7 +250,8 @@ pub async fn admission_backoff(
     ban.lift().await?;
     let seen = objects::routed(&state.slices().await?);
     ensure!(seen == before, "the controller was faster: {seen:?}");
-    Ok((state, backoff.into_inner().left()))
+    let remaining = remaining()?;
+    Ok((state, remaining))
 }
 
 /// The controller was restarted, found the slices right, and has them not in its tracker; then

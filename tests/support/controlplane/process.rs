@@ -50,6 +50,8 @@ impl Process {
             .arg(log)
             .arg(program)
             .args(args)
+            // Logs are compared with our clock.
+            .env("TZ", "UTC")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
