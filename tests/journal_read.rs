@@ -29,12 +29,14 @@ fn fields(entry: &Entry) -> Fields {
     fields
 }
 
-fn compare(directory: &Path, matches: &[&str]) -> Result<usize> {
+pub(crate) fn compare(directory: &Path, matches: &[&str]) -> Result<usize> {
     let mut options = Options::directories([directory]);
     options.matches = matches
         .iter()
         .map(|text| Match::parse(text))
         .collect::<Result<_, _>>()?;
+    options.limits.value_bytes = 1 << 20;
+    options.limits.entry_bytes = 1 << 22;
     let (ours, follower) = read(options)?;
     let mut arguments = Vec::new();
     for text in matches {

@@ -1,6 +1,7 @@
 //! One file a behaviour; see CONTRIBUTING.md.
 
 mod cluster_watch;
+mod journal_fixtures;
 mod journal_follow;
 mod journal_read;
 mod journal_sense;

@@ -138,8 +138,8 @@ impl Journald {
     }
 
     /// Waits for a condition on this journald.
-    pub fn until(&self, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-        until(&format!("{what} (journald {})", self.pid()), || holds())
+    pub fn until(&self, what: &str, holds: impl FnMut() -> Result<bool>) -> Result<()> {
+        until(&format!("{what} (journald {})", self.pid()), holds)
     }
 }
 
