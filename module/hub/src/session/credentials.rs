@@ -84,12 +84,7 @@ impl Source {
     }
 
     /// One try.
-    pub(crate) fn prepare(self: &Arc<Self>) -> Preparing {
-        let source = Arc::clone(self);
-        Box::pin(async move { source.prepare_once().await })
-    }
-
-    async fn prepare_once(&self) -> Result<Prepared, NoCredentials> {
+    pub(crate) async fn prepare(&self) -> Result<Prepared, NoCredentials> {
         let bundle = match &self.signer {
             Signer::Workload(client) => client.trust_bundle().await.map_err(no_workload)?,
             Signer::Key { trusted_roots, .. } => tokio::fs::read_to_string(trusted_roots)

@@ -55,6 +55,7 @@ pub(crate) struct Engine {
     last_received: Instant,
     pong_due: Option<Instant>,
     paused: bool,
+    renewing: bool,
     hurry: bool,
     pub(crate) counters: Counters,
 }
@@ -85,6 +86,7 @@ impl Engine {
             last_received: now,
             pong_due: None,
             paused: false,
+            renewing: false,
             hurry: false,
             counters: Counters::default(),
             events,
@@ -98,6 +100,7 @@ impl Engine {
         now: Instant,
         password: &Secret,
         nonce: String,
+        renewing: bool,
     ) -> Result<(), End> {
         self.codec = Codec::new(self.config.limits.receive_bytes);
         self.phase = Phase::Connack {
@@ -112,6 +115,7 @@ impl Engine {
         self.last_received = now;
         self.pong_due = None;
         self.paused = false;
+        self.renewing = renewing;
         let client_id = self.config.identity.client_id();
         let user_name = user_name(&self.config);
         let keep_alive = self.config.timings.keep_alive.as_secs().max(1);
@@ -332,6 +336,10 @@ impl Engine {
             ) => {
                 self.phase = Phase::Open;
                 self.inform(Event::Connected { session_present });
+                if std::mem::take(&mut self.renewing) {
+                    self.counters.renewals += 1;
+                    self.inform(Event::Renewed);
+                }
                 self.flush_outbox(now)?;
                 self.tick(now)
             }

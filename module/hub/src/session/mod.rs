@@ -9,6 +9,7 @@ mod credentials;
 mod end;
 mod engine;
 mod outbox;
+mod outside;
 mod pump;
 mod report;
 mod transport;
@@ -19,15 +20,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio_rustls::client::TlsStream;
 
 use self::control::{Commands, DrainRequest};
-use self::credentials::{NoCredentials, Prepared, Source};
+use self::credentials::{NoCredentials, Prepared, Preparing};
 use self::end::End;
 use self::engine::Engine;
+use self::outside::{EdgeDevice, Outside};
 use self::pump::{Finished, Inputs, Renewal, now};
 use self::report::Reporter;
 use crate::backoff::Backoff;
@@ -58,6 +58,11 @@ impl Client {
     /// # Panics
     /// Outside of a tokio runtime, as [`tokio::spawn`] does.
     pub fn spawn(config: Config) -> Self {
+        let outside = EdgeDevice::new(&config);
+        Self::spawn_in(outside, config)
+    }
+
+    fn spawn_in<O: Outside>(outside: O, config: Config) -> Self {
         let limits = &config.limits;
         let (events_in, events) = mpsc::channel(limits.events.max(1));
         let (telemetry_in, telemetry) = mpsc::channel(limits.telemetry.max(1));
@@ -75,7 +80,7 @@ impl Client {
             status,
         };
         let session = Session {
-            source: Arc::new(Source::new(&config)),
+            outside: Arc::new(outside),
             engine: Engine::new(config.clone(), events_in, answers_in, now()),
             config,
             telemetry,
@@ -94,9 +99,9 @@ impl Client {
     }
 }
 
-struct Session {
+struct Session<O> {
     config: Config,
-    source: Arc<Source>,
+    outside: Arc<O>,
     engine: Engine,
     telemetry: mpsc::Receiver<Outgoing>,
     answers: mpsc::Receiver<Answer>,
@@ -126,7 +131,7 @@ enum LinkOutcome {
     },
 }
 
-impl Session {
+impl<O: Outside> Session<O> {
     async fn run(mut self) {
         let mut next: Option<Box<Prepared>> = None;
         loop {
@@ -145,7 +150,7 @@ impl Session {
         let renewing = renewed.is_some();
         let attempt = attempt(
             &self.config,
-            &self.source,
+            self.outside.as_ref(),
             &self.report,
             renewed.filter(|prepared| prepared.renew_at > now() + FRESH),
             self.pause_before_connect,
@@ -172,18 +177,16 @@ impl Session {
     /// Serves a connection. `Err` is a failure that asks for a wait.
     async fn link(
         &mut self,
-        stream: TlsStream<TcpStream>,
+        stream: O::Stream,
         prepared: Prepared,
         renewing: bool,
     ) -> Result<LinkOutcome, End> {
         self.links += 1;
         let nonce = format!("{:08x}{:x}", rand::random::<u32>(), self.links);
         let connects = self.engine.counters.connects;
-        self.engine.begin(now(), &prepared.password, nonce)?;
-        if renewing {
-            self.engine.counters.renewals += 1;
-        }
-        let source = Arc::clone(&self.source);
+        self.engine
+            .begin(now(), &prepared.password, nonce, renewing)?;
+        let outside = Arc::clone(&self.outside);
         let began = now();
         let mut drain = None;
         let finished = pump::serve(
@@ -198,7 +201,7 @@ impl Session {
             },
             Renewal {
                 at: prepared.renew_at,
-                prepare: move || source.prepare(),
+                prepare: move || prepare(&outside),
             },
             &self.config.timings,
         )
@@ -296,19 +299,24 @@ fn lost_connect(end: &End) -> bool {
     )
 }
 
-async fn attempt(
+/// Credentials for the next link while the present one is served.
+fn prepare<O: Outside>(outside: &Arc<O>) -> Preparing {
+    let outside = Arc::clone(outside);
+    Box::pin(async move { outside.prepare().await })
+}
+
+async fn attempt<O: Outside>(
     config: &Config,
-    source: &Arc<Source>,
+    outside: &O,
     report: &Reporter,
     renewed: Option<Box<Prepared>>,
     pause: bool,
-) -> Result<(TlsStream<TcpStream>, Box<Prepared>), End> {
-    let timings = &config.timings;
+) -> Result<(O::Stream, Box<Prepared>), End> {
     let prepared = match renewed {
         Some(prepared) => prepared,
         None => {
             report.state(State::Sign);
-            match source.prepare().await {
+            match outside.prepare().await {
                 Ok(prepared) => {
                     report.workload_answered(false);
                     Box::new(prepared)
@@ -321,15 +329,9 @@ async fn attempt(
         }
     };
     report.state(State::Tls);
-    let stream = transport::connect(
-        &config.gateway,
-        Arc::clone(&prepared.tls),
-        timings.tcp_connect,
-        timings.tls_handshake,
-    )
-    .await?;
+    let stream = outside.dial(&prepared).await?;
     if pause {
-        let (from, to) = timings.connect_pause;
+        let (from, to) = config.timings.connect_pause;
         let spread = to.saturating_sub(from).mul_f64(rand::random());
         tokio::time::sleep(from + spread).await;
     }
@@ -354,3 +356,6 @@ async fn interruptible<T>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! TCP and TLS to the hub, each step with its own time limit.
+//! TCP and TLS to the hub, each step with its own time limit. No MQTT here.
 
 use std::sync::Arc;
 use std::time::Duration;
