@@ -8,6 +8,7 @@ mod journal_sense;
 mod kubernetes_rights;
 mod real_actions;
 mod real_controller;
+mod real_heal;
 mod real_wedges;
 mod support;
 mod tidy;

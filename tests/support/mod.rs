@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod ban;
 pub mod controlplane;
 pub mod journald;
+pub mod module;
 pub mod objects;
 pub mod product;
 pub mod stale;

@@ -205,6 +205,15 @@ pub async fn await_routed(
     Ok(took)
 }
 
+/// A Service as it is.
+///
+/// # Errors
+/// When the API server refuses.
+pub async fn service(client: &Client, namespace: &str, name: &str) -> Result<Service> {
+    let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+    Ok(api.get(name).await?)
+}
+
 /// Changes the refresh annotation of a Service, as slice-healer does; `value` must be new.
 ///
 /// # Errors

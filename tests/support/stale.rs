@@ -161,9 +161,12 @@ impl Stale {
         Ok(())
     }
 
-    /// Has the first pod of v2.0 fail, of which the controller does not notice.
-    async fn finish_pod(&mut self) -> Result<()> {
-        let pod = self.pod("2.0", 0, 10);
+    /// Has the `n`th pod of v2.0 fail, of which the controller does not notice.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn finish_pod(&mut self, n: u8) -> Result<()> {
+        let pod = self.pod("2.0", n, 10);
         let failed = json!({"phase": "Failed"});
         objects::set_pod_status(&self.client, &self.namespace, &pod.name, failed).await?;
         self.expected.remove(&pod.ip);
@@ -280,7 +283,7 @@ pub async fn phase_only(plane: &ControlPlane) -> Result<Stale> {
     let mut state = healthy(plane, "phase").await?;
     // The controller puts a sync off by a second after the slice's own events.
     plane.await_manager().await?;
-    state.finish_pod().await?;
+    state.finish_pod(0).await?;
     Ok(state)
 }
 
@@ -293,6 +296,6 @@ pub async fn phase_only(plane: &ControlPlane) -> Result<Stale> {
 pub async fn untracked_stale(plane: &ControlPlane) -> Result<Stale> {
     let mut state = healthy(plane, "trap").await?;
     plane.restart_manager().await?;
-    state.finish_pod().await?;
+    state.finish_pod(0).await?;
     Ok(state)
 }

@@ -1,0 +1,175 @@
+//! `slice-healer run` as a process of its own, with a state directory of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use super::wait::{Look, eventually};
+
+/// How long the module may take to go down (docker kills after 10 s).
+const GOING_DOWN: Duration = Duration::from_secs(10);
+
+/// Settings of a module under test.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    variables: BTreeMap<String, String>,
+}
+
+impl Setup {
+    /// Mode heal, any free port, nothing of the host that runs the tests.
+    pub fn new(kubeconfig: &Path) -> Self {
+        Self::default()
+            .set("MODE", "heal")
+            .set("CLUSTER__KUBECONFIG", &kubeconfig.display().to_string())
+            .set("SERVE__PORT", "0")
+            .set("DBUS__ENABLED", "never")
+            .set("JOURNAL__DIRECTORIES", "/nonexistent/journal")
+    }
+
+    /// One setting, by the name that its variable has behind the prefix.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.variables
+            .insert(format!("SLICE_HEALER__{key}"), value.to_owned());
+        self
+    }
+
+    /// A variable as it is.
+    pub fn variable(mut self, key: &str, value: &str) -> Self {
+        self.variables.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Starts the module.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(&self) -> Result<Module> {
+        let state = TempDir::new()?;
+        Module::start(self.clone(), state)
+    }
+}
+
+/// A running module. Killed when dropped.
+pub struct Module {
+    setup: Setup,
+    state: TempDir,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Module {
+    fn start(setup: Setup, state: TempDir) -> Result<Self> {
+        let log = state.path().join("log");
+        let out = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)?;
+        let child = Command::new(env!("CARGO_BIN_EXE_slice-healer"))
+            .arg("run")
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("SLICE_HEALER__STORE__DIRECTORY", state.path())
+            .envs(&setup.variables)
+            .stdin(Stdio::null())
+            .stderr(out.try_clone()?)
+            .stdout(out)
+            .spawn()
+            .context("slice-healer run")?;
+        Ok(Self {
+            setup,
+            state,
+            child,
+            log,
+        })
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its state directory.
+    pub fn directory(&self) -> &Path {
+        self.state.path()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line of its log that holds all of `texts`; returns the line.
+    ///
+    /// # Errors
+    /// When `deadline` passes, with the end of the log.
+    pub async fn await_line(&mut self, texts: &[&str], deadline: Duration) -> Result<String> {
+        let (line, _) = eventually(&format!("log line with {texts:?}"), deadline, async || {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the module has ended ({status}):\n{}", self.log());
+            }
+            let log = self.log();
+            let found = log
+                .lines()
+                .find(|line| texts.iter().all(|t| line.contains(t)));
+            Ok(match found {
+                Some(line) => Look::Done(line.to_owned()),
+                None => Look::NotYet(tail(&log)),
+            })
+        })
+        .await?;
+        Ok(line)
+    }
+
+    /// SIGKILL, without any goodbye; the state directory stays.
+    ///
+    /// # Errors
+    /// When the process cannot be killed.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it anew on the same state.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn restart(mut self) -> Result<Self> {
+        let _ = self.kill();
+        let setup = self.setup.clone();
+        let state = std::mem::replace(&mut self.state, TempDir::new()?);
+        Self::start(setup, state)
+    }
+
+    /// SIGTERM, and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub async fn terminate(&mut self) -> Result<(ExitStatus, Duration)> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status()?;
+        eventually("the module goes down", GOING_DOWN, async || {
+            Ok(match self.child.try_wait()? {
+                Some(status) => Look::Done(status),
+                None => Look::NotYet(tail(&self.log())),
+            })
+        })
+        .await
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
