@@ -52,6 +52,9 @@ pub(crate) enum Failure {
     /// 409, or a uid that is not the object's.
     #[error("{0}")]
     Conflict(String),
+    /// 410: the rest of a list is no longer kept.
+    #[error("{0}")]
+    Expired(String),
     /// 401, 403, or an admission rule.
     #[error("{0}")]
     Forbidden(String),
@@ -70,7 +73,9 @@ impl Failure {
             Self::Missing(_) => Outcome::Gone,
             Self::Conflict(text) => Outcome::Conflict(text),
             Self::Forbidden(text) => Outcome::Forbidden(text),
-            failed @ (Self::Failed(_) | Self::Unknown(_)) => Outcome::Failed(failed.to_string()),
+            failed @ (Self::Expired(_) | Self::Failed(_) | Self::Unknown(_)) => {
+                Outcome::Failed(failed.to_string())
+            }
         }
     }
 }
@@ -226,6 +231,7 @@ fn refused(target: &Target, method: &Method, status: StatusCode, body: &[u8]) ->
         403 => Failure::Forbidden(text),
         404 => Failure::Missing(target.to_string()),
         409 => Failure::Conflict(text),
+        410 => Failure::Expired(text),
         // Admission policies refuse with 422 unless they say otherwise.
         422 if message.contains("denied request") || message.contains("denied the request") => {
             Failure::Forbidden(text)

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
 use serde_json::{Value, json};
@@ -158,15 +160,16 @@ pub const RIGHTS: [Right; 36] = {
 pub async fn missing(supply: &Supply, deadline: Duration) -> Result<Vec<Right>, String> {
     let client = supply.current().map_err(|reason| reason.to_string())?;
     let caller = Caller::new(client, Instant::now() + deadline);
-    let asked = stream::iter(RIGHTS.iter().map(|right| {
-        let caller = caller.clone();
-        async move {
-            allowed(&caller, right)
-                .await
-                .map(|allowed| (*right, allowed))
-        }
-    }));
-    let answers: Vec<(Right, bool)> = asked.buffered(4).try_collect().await?;
+    // Boxed: otherwise nobody can tell that the whole is Send.
+    let asked: Vec<BoxFuture<'_, Result<(Right, bool), String>>> = RIGHTS
+        .iter()
+        .map(|right| {
+            let caller = caller.clone();
+            let asked = async move { Ok((*right, allowed(&caller, right).await?)) };
+            asked.boxed()
+        })
+        .collect();
+    let answers: Vec<(Right, bool)> = stream::iter(asked).buffered(4).try_collect().await?;
     Ok(answers
         .into_iter()
         .filter(|(_, allowed)| !allowed)
@@ -201,6 +204,15 @@ async fn allowed(caller: &Caller, right: &Right) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_question_can_be_asked_from_any_task() {
+        fn sendable<T: Send>(_: impl FnOnce(&Supply) -> T) {}
+        sendable(|supply| {
+            let supply = supply.clone();
+            async move { missing(&supply, Duration::from_secs(1)).await }
+        });
+    }
 
     #[test]
     fn a_right_is_named_as_people_grant_it() {

@@ -186,6 +186,18 @@ async fn list<T: Slim>(
     namespace: Option<&str>,
     query: &str,
 ) -> Result<Vec<Value>, Failure> {
+    // Between two pages the server may have dropped the state that the first was of.
+    match pages::<T>(caller, namespace, query).await {
+        Err(Failure::Expired(_)) => pages::<T>(caller, namespace, query).await,
+        other => other,
+    }
+}
+
+async fn pages<T: Slim>(
+    caller: &Caller,
+    namespace: Option<&str>,
+    query: &str,
+) -> Result<Vec<Value>, Failure> {
     let target = Target::new("list", named::<T>(namespace, ""));
     let path = collection::<T>(namespace);
     let mut all = Vec::new();

@@ -267,6 +267,30 @@ async fn a_read_lists_the_namespace_when_a_slice_names_very_many_pods() {
 }
 
 #[tokio::test]
+async fn a_list_whose_next_page_has_expired_is_begun_anew() {
+    let whole = cluster(1);
+    let expired = Mutex::new(true);
+    let api = FakeApi::start(move |seen| {
+        if !seen.path.ends_with("/endpointslices") {
+            return whole(seen);
+        }
+        let named = |name: &str| json!({"metadata": {"name": name, "namespace": "line1"}});
+        match seen.parameter("continue") {
+            None => answer(
+                200,
+                json!({"metadata": {"continue": "more"}, "items": [named("web-1")]}),
+            ),
+            Some(_) if std::mem::take(&mut *expired.lock().unwrap()) => refusal(410, "expired"),
+            Some(_) => list("50", &[named("web-2")]),
+        }
+    })
+    .await;
+    let seen = snapshot(&api).await;
+    let names: Vec<&str> = seen.slices.iter().map(|s| s.meta.name.as_ref()).collect();
+    assert_eq!(names, ["web-1", "web-2"], "each once");
+}
+
+#[tokio::test]
 async fn a_read_that_cannot_be_whole_fails() {
     let whole = cluster(1);
     let api = FakeApi::start(move |seen| match seen.path.ends_with("/endpointslices") {

@@ -32,15 +32,18 @@ fn advice(text: &str) -> Option<&'static str> {
              (127.0.0.1 is the container itself: set cluster.server)",
         ),
         (
-            "NotValidForName",
+            "certificate not valid for name",
             "the certificate has another name: set cluster.tls_server_name",
         ),
         (
             "UnknownIssuer",
             "the certificate is from another authority: take a fresh kubeconfig",
         ),
-        ("Expired", "a certificate has ended, or the clock is wrong"),
-        ("NotValidYet", "the clock is wrong"),
+        (
+            "certificate expired",
+            "renew the certificate, or set the clock right",
+        ),
+        ("certificate not valid yet", "set the clock right"),
         (
             "failed to lookup address",
             "the name of the API server is not known here",
