@@ -24,6 +24,12 @@ pub struct Cli {
 enum Command {
     Run(cmd::run::Args),
     Heal(cmd::heal::Args),
+    /// Checks what `run` needs, and what makes staleness likely, and says what to do
+    Doctor(cmd::doctor::Args),
+    /// Shows the settings in force and where each came from
+    Config(cmd::config::Args),
+    /// Asks the running module whether it lives; for the image's health check
+    Health,
 }
 
 impl Cli {
@@ -39,14 +45,17 @@ impl Cli {
         match self.command {
             Command::Run(args) => cmd::run::run(args, load()?).await,
             Command::Heal(args) => cmd::heal::run(args, load()?).await,
+            Command::Doctor(args) => cmd::doctor::run(args, load()?).await,
+            Command::Config(args) => cmd::config::run(args, load).await,
+            Command::Health => cmd::health::run(load()?).await,
         }
     }
 
-    /// The exit code of a failure: `run` and `lab` know only 0 and 1.
+    /// The exit code of a failure: `run`, `lab` and `health` know only 0 and 1.
     pub fn failure(&self) -> u8 {
         match self.command {
-            Command::Run(_) => 1,
-            Command::Heal(_) => 2,
+            Command::Run(_) | Command::Health => 1,
+            Command::Heal(_) | Command::Doctor(_) | Command::Config(_) => 2,
         }
     }
 }

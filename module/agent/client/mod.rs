@@ -199,7 +199,7 @@ impl From<&ClusterSettings> for Access {
 
 impl Access {
     /// The kubeconfig files that count, whether they exist or not.
-    fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.kubeconfig {
             return vec![path.clone()];
         }

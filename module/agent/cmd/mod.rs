@@ -6,5 +6,10 @@
     reason = "a command's output is for the one who ran it"
 )]
 
+mod ask;
+pub mod config;
+pub mod doctor;
 pub mod heal;
+pub mod health;
+pub mod output;
 pub mod run;
