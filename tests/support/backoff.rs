@@ -17,11 +17,17 @@ pub const GIVEN_UP: &str = "Retry budget exceeded, dropping service out of the q
 /// A line is written a little before the Service is put off.
 const SLACK: SignedDuration = SignedDuration::from_millis(5);
 
-/// The date of the next try of `namespace/service`, if it has failed since it was last given up.
+/// The date of the next try of `namespace/service`, if it has failed since `since`. No sync may have
+/// succeeded from then on: the controller does not log that it counts from zero again.
 ///
 /// # Errors
 /// When a line does not begin as the controller's lines do.
-pub fn next_try(log: &str, namespace: &str, service: &str) -> Result<Option<Timestamp>> {
+pub fn next_try(
+    log: &str,
+    since: Timestamp,
+    namespace: &str,
+    service: &str,
+) -> Result<Option<Timestamp>> {
     let key = format!("key=\"{namespace}/{service}\"");
     let mut failures = 0;
     let mut due: Option<Timestamp> = None;
@@ -30,6 +36,9 @@ pub fn next_try(log: &str, namespace: &str, service: &str) -> Result<Option<Time
             failures = 0;
         } else if line.contains(RETRYING) {
             let at = logged_at(line)?;
+            if at < since {
+                continue;
+            }
             let seconds = 2_i64.pow(failures).min(1000);
             let next = at + SignedDuration::from_secs(seconds);
             let standing = due.filter(|due| *due > at + SLACK);
@@ -54,10 +63,11 @@ fn a_date_stands_until_it_has_come() -> Result<()> {
     let line = |time: &str| format!("I0301 10:00:{time}    7 x.go:1] \"{RETRYING}\" key=\"a/b\"\n");
     let second = |log: &str| -> Result<Option<i64>> {
         let from = logged_at("I0301 10:00:00.000000")?;
-        Ok(next_try(log, "a", "b")?.map(|due| due.duration_since(from).as_secs()))
+        Ok(next_try(log, from, "a", "b")?.map(|due| due.duration_since(from).as_secs()))
     };
     let mut log = line("00.000000").replace("a/b", "a/c");
-    assert_eq!(second(&log)?, None, "another Service");
+    log += &line("00.000000").replace("10:00", "09:59");
+    assert_eq!(second(&log)?, None, "another Service, and too early");
     // Two failures at once: the first one's second stands. Then the third's four, then eight.
     log += &line("01.000000");
     log += &line("01.100000");

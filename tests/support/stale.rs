@@ -227,12 +227,13 @@ pub async fn admission_backoff(
     plane.await_manager().await?;
     let ban = WriteBan::impose(plane, &state.namespace).await?;
     let before = state.expected.clone();
+    let since = Timestamp::now();
     match change {
         Change::Redeployment => state.redeploy().await?,
         Change::PodLost => state.lose_pod().await?,
     }
     let remaining = || -> Result<Duration> {
-        let due = backoff::next_try(&plane.manager.log(), &state.namespace, SERVICE)?;
+        let due = backoff::next_try(&plane.manager.log(), since, &state.namespace, SERVICE)?;
         let left = due.map(|due| due.duration_since(Timestamp::now()));
         Ok(left
             .and_then(|left| left.try_into().ok())
