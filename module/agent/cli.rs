@@ -24,6 +24,8 @@ pub struct Cli {
 enum Command {
     Run(cmd::run::Args),
     Heal(cmd::heal::Args),
+    Sweep(cmd::sweep::Args),
+    Verify(cmd::verify::Args),
     /// Checks what `run` needs, and what makes staleness likely, and says what to do
     Doctor(cmd::doctor::Args),
     /// Shows the settings in force and where each came from
@@ -45,6 +47,8 @@ impl Cli {
         match self.command {
             Command::Run(args) => cmd::run::run(args, load()?).await,
             Command::Heal(args) => cmd::heal::run(args, load()?).await,
+            Command::Sweep(args) => cmd::sweep::run(args, load()?).await,
+            Command::Verify(args) => cmd::verify::run(args, load()?).await,
             Command::Doctor(args) => cmd::doctor::run(args, load()?).await,
             Command::Config(args) => cmd::config::run(args, load).await,
             Command::Health => cmd::health::run(load()?).await,
@@ -55,7 +59,11 @@ impl Cli {
     pub fn failure(&self) -> u8 {
         match self.command {
             Command::Run(_) | Command::Health => 1,
-            Command::Heal(_) | Command::Doctor(_) | Command::Config(_) => 2,
+            Command::Heal(_)
+            | Command::Sweep(_)
+            | Command::Verify(_)
+            | Command::Doctor(_)
+            | Command::Config(_) => 2,
         }
     }
 }

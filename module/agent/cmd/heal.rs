@@ -1,24 +1,18 @@
 //! `slice-healer heal`: one heal by hand, through the running module where there is one.
 
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use slice_core::event::{HealOutcome, Reply, Request};
+use slice_core::event::HealOutcome;
 use slice_core::judge::RemedyAction;
 use slice_core::model::ServiceKey;
 
-use crate::app::solo::Solo;
 use crate::client;
-use crate::serve::{ControlClient, ControlReply, ControlRequest};
+use crate::serve::ControlReply;
 use crate::settings::Loaded;
 
-/// The longest that a heal may take: every wait of the ladder, five deletes, and reserve.
-const LONGEST: Duration = Duration::from_secs(900);
-/// For answers that need no heal.
-const QUICK: Duration = Duration::from_secs(10);
+use super::way::Way;
 
 /// Heals one Service by hand, also in mode `observe`, through the same gate, ladder and verification
 /// as `run`. Exit code: 0 healed or nothing to do, 1 not healed, held back, or `--dry-run` would act,
@@ -74,19 +68,8 @@ pub async fn run(args: Args, loaded: Loaded) -> anyhow::Result<ExitCode> {
             .context("the kubeconfig's namespace cannot be read; give -n")?,
     };
     let service = ServiceKey::new(namespace, args.service.as_str());
-    let directory = loaded.settings.store.directory.clone();
-    let mut way = match ControlClient::connect(&directory).await? {
-        Some(_) => Way::Module(directory),
-        None => {
-            eprintln!(
-                "No module runs with state in {}: healing directly. Gate, Lease and verification \
-                 hold; there are no stored budgets.",
-                directory.display()
-            );
-            Way::Solo(Box::new(Solo::start(loaded).await?))
-        }
-    };
-    match way.ask(&service, args.action.remedy(), true).await? {
+    let mut way = Way::find(loaded).await?;
+    match way.heal(&service, args.action.remedy(), true).await? {
         ControlReply::WouldAct { action, detail } => {
             println!("{service}: would {}: {detail}", in_words(action));
         }
@@ -98,68 +81,11 @@ pub async fn run(args: Args, loaded: Loaded) -> anyhow::Result<ExitCode> {
     if !args.yes && !confirmed()? {
         bail!("not confirmed; nothing was written");
     }
-    let reply = way.ask(&service, args.action.remedy(), false).await?;
+    let reply = way.heal(&service, args.action.remedy(), false).await?;
     ended(&service, reply)
 }
 
-enum Way {
-    /// The state directory that its control socket is in.
-    Module(PathBuf),
-    Solo(Box<Solo>),
-}
-
-impl Way {
-    async fn ask(
-        &mut self,
-        service: &ServiceKey,
-        action: Option<RemedyAction>,
-        dry_run: bool,
-    ) -> anyhow::Result<ControlReply> {
-        match self {
-            Self::Module(directory) => {
-                let Some(client) = ControlClient::connect(directory).await? else {
-                    bail!("the running module has ended; try again");
-                };
-                let request = ControlRequest::Heal {
-                    service: service.clone(),
-                    action,
-                    dry_run,
-                };
-                let limit = if dry_run { QUICK } else { LONGEST };
-                let tell = |event: crate::serve::ControlEvent| eprintln!("  {}", event.message);
-                Ok(client.ask(&request, limit, tell).await?)
-            }
-            Self::Solo(solo) => {
-                let mut events = solo.events();
-                let request = Request::Heal {
-                    service: service.clone(),
-                    action,
-                    dry_run,
-                };
-                let reply = solo.ask(request).await?;
-                let Reply::Accepted { incident } = reply else {
-                    return Ok(reply.into());
-                };
-                let event = solo.outcome(&incident, &mut events, LONGEST).await?;
-                let message = event.message.clone();
-                Ok(match event.heal {
-                    Some(heal) => match heal.outcome {
-                        Some(outcome) => ControlReply::Ended {
-                            action: heal.action,
-                            outcome,
-                            seconds: heal.seconds,
-                            message,
-                        },
-                        None => ControlReply::Error { message },
-                    },
-                    None => ControlReply::Error { message },
-                })
-            }
-        }
-    }
-}
-
-fn ended(service: &ServiceKey, reply: ControlReply) -> anyhow::Result<ExitCode> {
+pub(super) fn ended(service: &ServiceKey, reply: ControlReply) -> anyhow::Result<ExitCode> {
     Ok(match reply {
         ControlReply::NothingToDo => {
             println!("{service}: nothing to do, the slices say what they should");
@@ -192,7 +118,7 @@ fn ended(service: &ServiceKey, reply: ControlReply) -> anyhow::Result<ExitCode> 
     })
 }
 
-fn in_words(action: RemedyAction) -> &'static str {
+pub(super) fn in_words(action: RemedyAction) -> &'static str {
     match action {
         RemedyAction::RefreshService => {
             "patch the annotation slice-healer.io/refresh of the Service"
@@ -202,7 +128,7 @@ fn in_words(action: RemedyAction) -> &'static str {
     }
 }
 
-fn confirmed() -> anyhow::Result<bool> {
+pub(super) fn confirmed() -> anyhow::Result<bool> {
     eprint!("Go on? [y/N] ");
     std::io::stderr().flush()?;
     let mut line = String::new();

@@ -13,3 +13,6 @@ pub mod heal;
 pub mod health;
 pub mod output;
 pub mod run;
+pub mod sweep;
+pub mod verify;
+mod way;
