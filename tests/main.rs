@@ -5,6 +5,7 @@ mod cluster_watch;
 mod journal_fixtures;
 mod journal_follow;
 mod journal_read;
+mod journal_rules;
 mod journal_sense;
 mod kubernetes_rights;
 mod real_actions;

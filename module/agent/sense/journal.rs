@@ -35,6 +35,8 @@ pub struct Options {
     pub directories: Vec<PathBuf>,
     /// Which entries: any of these. None at all would be every entry of the host.
     pub matches: Vec<Match>,
+    /// Further fields to decode: those that rules look at.
+    pub fields: Vec<String>,
     /// Where an earlier process ended.
     pub cursor: Option<String>,
     /// How far back to read without a cursor.
@@ -53,6 +55,7 @@ impl Options {
         Self {
             directories: vec!["/var/log/journal".into(), "/run/log/journal".into()],
             matches: Vec::new(),
+            fields: Vec::new(),
             cursor: None,
             look_back: Duration::from_secs(120),
             poll: Duration::from_millis(250),
@@ -66,7 +69,8 @@ impl Options {
         options.matches.clone_from(&self.matches);
         options.start = self.start();
         options.poll = self.poll;
-        options.fields = Fields::Only(FIELDS.map(str::to_owned).to_vec());
+        let always = FIELDS.iter().map(|name| (*name).to_owned());
+        options.fields = Fields::Only(always.chain(self.fields.iter().cloned()).collect());
         options
     }
 
@@ -84,12 +88,13 @@ impl Options {
 }
 
 /// The fields that are decoded: what rules look at, and what tells our own entries apart.
-pub const FIELDS: [&str; 6] = [
+pub const FIELDS: [&str; 7] = [
     "MESSAGE",
     "PRIORITY",
     "SYSLOG_IDENTIFIER",
     "CONTAINER_NAME",
     "_SYSTEMD_UNIT",
+    "UNIT",
     "_PID",
 ];
 

@@ -4,4 +4,5 @@
 
 pub mod cluster;
 pub mod journal;
+pub mod rules;
 pub mod units;

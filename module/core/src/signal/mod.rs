@@ -1,5 +1,6 @@
 //! What the journal tells: a line that matched a rule, as a [`Signal`], and how long it counts.
 
+mod rules;
 mod window;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use crate::judge::Severity;
 use crate::model::ServiceKey;
 
+pub use rules::{BadRule, Line, MAX_PATTERN, MAX_RULES, RuleSet, RuleSpec};
 pub use window::SignalWindow;
 
 /// What a rule's match means.
