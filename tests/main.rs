@@ -1,5 +1,6 @@
 //! One file a behaviour; see CONTRIBUTING.md.
 
+mod catalogue;
 mod cluster_trouble;
 mod cluster_watch;
 mod journal_fixtures;

@@ -23,6 +23,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(cmd::run::Args),
+    /// Looks once at a cluster, or at a dump of one, and says what is wrong; writes nothing
+    Inspect(cmd::inspect::Args),
     Heal(cmd::heal::Args),
     Sweep(cmd::sweep::Args),
     Verify(cmd::verify::Args),
@@ -46,6 +48,7 @@ impl Cli {
         };
         match self.command {
             Command::Run(args) => cmd::run::run(args, load()?).await,
+            Command::Inspect(args) => cmd::inspect::run(&args, load).await,
             Command::Heal(args) => cmd::heal::run(args, load()?).await,
             Command::Sweep(args) => cmd::sweep::run(args, load()?).await,
             Command::Verify(args) => cmd::verify::run(args, load()?).await,
@@ -59,7 +62,8 @@ impl Cli {
     pub fn failure(&self) -> u8 {
         match self.command {
             Command::Run(_) | Command::Health => 1,
-            Command::Heal(_)
+            Command::Inspect(_)
+            | Command::Heal(_)
             | Command::Sweep(_)
             | Command::Verify(_)
             | Command::Doctor(_)

@@ -9,10 +9,14 @@
 mod ask;
 pub mod config;
 pub mod doctor;
+pub mod findings;
 pub mod heal;
 pub mod health;
+pub mod inspect;
+mod live;
 pub mod output;
 pub mod run;
 pub mod sweep;
+mod table;
 pub mod verify;
 mod way;
