@@ -65,7 +65,7 @@ fn item(item: Item<'_>, inherited: Option<(&str, &str)>, found: &mut Found) -> R
             .try_for_each(|raw| self::item(Item::Raw(raw), None, found));
     }
     let head: Head = item.decode().map_err(|e| Fault::Object {
-        object: "an object".into(),
+        object: describe_loosely(item),
         why: e.to_string(),
     })?;
     let kind = head.kind.as_deref().or(inherited.map(|(_, kind)| kind));
@@ -195,6 +195,20 @@ fn describe(kind: &str, head: &Head) -> String {
     match named.and_then(|m| m.namespace.as_deref()) {
         Some(namespace) => format!("{kind} {namespace}/{name}"),
         None => format!("{kind} {name}"),
+    }
+}
+
+/// For an object whose own kind or name is broken.
+fn describe_loosely(item: Item<'_>) -> String {
+    let value: Value = item.decode().unwrap_or_default();
+    let kind = value
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or("an object");
+    let name = value.pointer("/metadata/name").map(ToString::to_string);
+    match name {
+        Some(name) => format!("{kind} {name}"),
+        None => kind.to_owned(),
     }
 }
 

@@ -129,9 +129,7 @@ pub fn load(sources: &[Source], now: Timestamp) -> Result<Dump, LoadError> {
 fn load_text(from: &Source, text: &str, found: &mut Found) -> Result<(), LoadError> {
     let text = text.trim_start_matches('\u{feff}');
     let before = found.documents;
-    let mut number = 0;
-    for document in text::documents(text) {
-        number += 1;
+    for (number, document) in (1..).zip(text::documents(text)) {
         document
             .and_then(|document| decode::document(&document, found))
             .map_err(|fault| fault.at(from, number))?;

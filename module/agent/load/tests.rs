@@ -37,6 +37,12 @@ fn every_form_that_kubectl_prints_is_read() {
 }
 
 #[test]
+fn names_that_look_like_booleans_are_names() {
+    let yaml = "apiVersion: v1\nkind: Service\nmetadata: {name: y, namespace: no}\n";
+    assert_eq!(counts(yaml), (1, 0));
+}
+
+#[test]
 fn other_kinds_are_tolerated_also_those_that_share_a_name() {
     let text = r#"{"apiVersion":"serving.knative.dev/v1","kind":"Service","metadata":{"name":"web"}}
       {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"kind":"Pod"}}"#;
@@ -59,6 +65,10 @@ fn a_broken_object_is_named_with_file_and_document() {
     );
     let error = read("apiVersion: v1\nkind: Pod\n").unwrap_err().to_string();
     assert!(error.contains("Pod without a name"), "{error}");
+    let error = read("apiVersion: v1\nkind: Pod\nmetadata: {name: 7}\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("document 1: Pod 7 is broken"), "{error}");
     let error = read("a: [\n").unwrap_err().to_string();
     assert!(
         error.starts_with("dump, document 1: not JSON or YAML"),

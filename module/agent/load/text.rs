@@ -88,6 +88,8 @@ fn yaml<'a>(part: &str) -> Result<Document<'a>, Fault> {
             max_depth: MAX_DEPTH,
         },
         with_snippet: false,
+        // A name such as `y` or `no` is a name.
+        strict_booleans: true,
     };
     serde_saphyr::from_str_with_options::<Value>(part, options)
         .map(Document::Yaml)

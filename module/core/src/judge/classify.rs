@@ -102,7 +102,7 @@ pub(super) fn metadata(bench: &Bench<'_>, out: &mut Vec<Finding>) {
         return;
     };
     for slice in bench.right_slices() {
-        let expected = slice_labels(service);
+        let expected = labels_of_slices(service);
         let actual = &slice.meta.labels;
         if expected == *actual {
             continue;
@@ -147,7 +147,7 @@ pub(super) fn metadata(bench: &Bench<'_>, out: &mut Vec<Finding>) {
 }
 
 /// The labels that the controller gives a slice: the Service's, and three of its own.
-fn slice_labels(service: &Service) -> Labels {
+fn labels_of_slices(service: &Service) -> Labels {
     let own = [
         Some((SERVICE_NAME, service.meta.name.as_ref())),
         Some((MANAGED_BY, crate::model::CONTROLLER)),

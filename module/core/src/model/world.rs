@@ -30,6 +30,8 @@ pub struct World {
     pub(super) at_address: HashMap<IpAddr, Vec<PodKey>>,
     /// Services whose endpoints are judged against nodes rather than pods.
     by_node_address: BTreeSet<ServiceKey>,
+    /// Services that keep traffic on the node: every node matters to them.
+    local: BTreeSet<ServiceKey>,
     seen: [bool; Kind::ALL.len()],
     counts: Counts,
     share: Share,
@@ -86,7 +88,9 @@ impl World {
                     .is_some_and(|s| s.remove_service(name))
                 {
                     self.counts.services -= 1;
-                    touched.insert(ServiceKey::new(namespace, name));
+                    let key = ServiceKey::new(namespace, name);
+                    self.local.remove(&key);
+                    touched.insert(key);
                 }
             }
             Kind::Pod => self.take_pod(namespace, name, &mut touched),
@@ -186,6 +190,14 @@ impl World {
             namespace: Arc::clone(&service.meta.namespace),
             name: Arc::clone(&service.meta.name),
         };
+        let spec = &service.spec;
+        let keeps_local = [spec.external_traffic_policy, spec.internal_traffic_policy]
+            .contains(&super::TrafficPolicy::Local);
+        if keeps_local {
+            self.local.insert(key.clone());
+        } else {
+            self.local.remove(&key);
+        }
         if self.space_mut(&key.namespace).put_service(service) {
             self.counts.services += 1;
         }
@@ -291,7 +303,7 @@ impl World {
     }
 
     fn touch_node(&self, name: &str, touched: &mut Touched) {
-        touched.extend(self.by_node_address.iter().cloned());
+        touched.extend(self.by_node_address.iter().chain(&self.local).cloned());
         for (namespace, pod) in self.on_node.get(name).into_iter().flatten() {
             if let Some(space) = self.spaces.get(namespace) {
                 space.touch_pod(namespace, pod, touched);
