@@ -1,6 +1,6 @@
 //! Writing results to stdout, where a machine may read them alone.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -18,21 +18,21 @@ pub enum Form {
 /// Writes a text that ends in a line break.
 ///
 /// # Errors
-/// Stdout is closed.
+/// Stdout cannot be written. A reader that has gone is none.
 pub fn print(text: &str) -> Result<()> {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
+    match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+        // `| head` has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
     }
-    out.flush()?;
-    Ok(())
 }
 
 /// Writes a document as JSON.
 ///
 /// # Errors
-/// Stdout is closed.
+/// Stdout cannot be written. A reader that has gone is none.
 pub fn print_json(document: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string_pretty(document)?)
 }

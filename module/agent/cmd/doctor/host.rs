@@ -114,12 +114,13 @@ fn copy(path: &Path) -> std::io::Result<Copy> {
 
 fn clock(now: Timestamp) -> Check {
     let id = "clock";
+    let shown = now.strftime("%Y-%m-%dT%H:%M:%SZ");
     let earliest: Timestamp = BUILT_AFTER.parse().unwrap_or(Timestamp::UNIX_EPOCH);
     let fix = "set up time synchronisation on the host (systemd-timesyncd or chrony); tokens and certificates depend on it";
     if now < earliest {
         return Check::fail(
             id,
-            format!("the clock says {now}, before this program was built"),
+            format!("the clock says {shown}, before this program was built"),
             fix,
         );
     }
@@ -128,11 +129,11 @@ fn clock(now: Timestamp) -> Check {
     {
         return Check::warn(
             id,
-            format!("the clock says {now} and was not synchronised since boot"),
+            format!("the clock says {shown} and was not synchronised since boot"),
             fix,
         );
     }
-    Check::ok(id, format!("the clock says {now}"))
+    Check::ok(id, format!("the clock says {shown}"))
 }
 
 async fn dbus(look: &Look) -> Vec<Check> {

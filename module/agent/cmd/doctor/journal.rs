@@ -130,10 +130,7 @@ fn rules(look: &Look) -> Check {
     let Some(path) = journal.rules_file.get() else {
         return Check::ok(
             id,
-            format!(
-                "the built-in rules and {} of the settings compile",
-                journal.rules.len()
-            ),
+            format!("the {} rules of the settings compile", journal.rules.len()),
         );
     };
     let fix = "config/journal-rules.toml shows the form";
