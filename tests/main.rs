@@ -9,6 +9,7 @@ mod journal_read;
 mod journal_rules;
 mod journal_sense;
 mod kubernetes_rights;
+mod lab_cluster;
 mod module_process;
 mod real_actions;
 mod real_controller;
