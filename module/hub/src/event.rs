@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::clock::now;
 use crate::message::Input;
 use crate::methods::MethodCall;
 
@@ -198,7 +199,7 @@ pub struct Status {
     pub state: State,
     /// Since when.
     pub since: Instant,
-    /// Attempts that failed in a row.
+    /// Attempts and links that failed in a row; zero once the twin is in step.
     pub failures: u32,
     /// The last failure, for people; cleared when the twin is in step.
     pub last_failure: Option<(DisconnectReason, String)>,
@@ -217,7 +218,7 @@ impl Status {
     pub(crate) fn new() -> Self {
         Self {
             state: State::Init,
-            since: Instant::now(),
+            since: now(),
             failures: 0,
             last_failure: None,
             workload_refused_since: None,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::clock::now;
 use crate::config::Identity;
 use crate::event::Status;
 use crate::message::{Telemetry, TelemetryError};
@@ -219,7 +220,7 @@ impl Handle {
             disconnected: false,
         };
         let command = Control::Drain {
-            deadline: Instant::now() + limit,
+            deadline: now() + limit,
             done,
         };
         if self.control.send(command).await.is_err() {

@@ -7,6 +7,7 @@
 //! program's own outbox until [`Ack`] says that the hub has it.
 
 mod backoff;
+mod clock;
 mod config;
 mod encode;
 mod event;

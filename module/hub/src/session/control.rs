@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::engine::Engine;
-use super::pump::now;
+use crate::clock::now;
 use crate::handle::{Control, DrainReport, WantedSlot};
 use crate::twin::Urgency;
 

@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::end::End;
+use crate::clock::now;
 use crate::config::{Config, Credentials, SharedKey, WallClock};
 use crate::event::DisconnectReason;
 use crate::sas;
@@ -109,7 +110,7 @@ impl Source {
         Ok(Prepared {
             password: sas::token(&self.audience, &signature, expiry),
             tls,
-            renew_at: Instant::now() + self.ttl.mul_f64(f64::from(permille) / 1_000.0),
+            renew_at: now() + self.ttl.mul_f64(f64::from(permille) / 1_000.0),
         })
     }
 }

@@ -28,15 +28,16 @@ use self::credentials::{NoCredentials, Prepared, Preparing};
 use self::end::End;
 use self::engine::Engine;
 use self::outside::{EdgeDevice, Outside};
-use self::pump::{Finished, Inputs, Renewal, now};
+use self::pump::{Finished, Inputs, Renewal};
 use self::report::Reporter;
 use crate::backoff::Backoff;
+use crate::clock::now;
 use crate::config::Config;
 use crate::event::{DisconnectReason, Event, State, Status};
 use crate::handle::{DrainReport, Handle, Outgoing, WantedSlot};
 use crate::methods::Answer;
 
-/// Credentials older than this are made anew for the next connection.
+/// Credentials that were made ahead are used only if they need no renewal within this.
 const FRESH: Duration = Duration::from_secs(60);
 /// Commands that may wait.
 const COMMANDS: usize = 16;
@@ -187,7 +188,6 @@ impl<O: Outside> Session<O> {
         self.engine
             .begin(now(), &prepared.password, nonce, renewing)?;
         let outside = Arc::clone(&self.outside);
-        let began = now();
         let mut drain = None;
         let finished = pump::serve(
             stream,
@@ -207,10 +207,15 @@ impl<O: Outside> Session<O> {
         )
         .await;
         let was_open = self.engine.is_open();
-        self.engine.end();
-        if was_open && now() >= began + self.config.timings.stable {
+        let stable = self.config.timings.stable;
+        if self
+            .engine
+            .opened_at()
+            .is_some_and(|at| now() >= at + stable)
+        {
             self.backoff.reset();
         }
+        self.engine.end();
         match finished {
             Finished::Broken(end) => {
                 let answered = self.engine.counters.connects > connects;
@@ -235,7 +240,9 @@ impl<O: Outside> Session<O> {
                 })
             }
             Finished::Drained { clean } => {
-                self.disconnected(&End::new(DisconnectReason::Drained, "the program ends"));
+                if was_open {
+                    self.disconnected(&End::new(DisconnectReason::Drained, "the program ends"));
+                }
                 Ok(LinkOutcome::Over {
                     request: drain,
                     clean,

@@ -15,6 +15,7 @@ use super::end::End;
 use super::engine::Engine;
 use super::report::Reporter;
 use crate::backoff::Backoff;
+use crate::clock::now;
 use crate::event::DisconnectReason;
 use crate::handle::Outgoing;
 use crate::methods::Answer;
@@ -113,14 +114,14 @@ where
     let mut step = RenewalStep::Waiting { at: renewal.at };
     let mut retries = Backoff::default();
     loop {
-        let now = now();
-        engine.tick(now)?;
+        let at = now();
+        engine.tick(at)?;
         report.update(engine);
-        if let Some(finished) = planned_end(engine, &mut step, drain.as_ref(), now) {
+        if let Some(finished) = planned_end(engine, &mut step, drain.as_ref(), at) {
             return Ok(finished);
         }
         match &step {
-            RenewalStep::Waiting { at } if now >= *at && engine.is_open() => {
+            RenewalStep::Waiting { at: due } if at >= *due && engine.is_open() => {
                 step = RenewalStep::Preparing((renewal.prepare)());
             }
             _ => {}
@@ -129,16 +130,16 @@ where
         if !writing {
             stalled_since = None;
         } else if stalled_since.is_none() {
-            stalled_since = Some(now);
+            stalled_since = Some(at);
         }
-        if stalled_since.is_some_and(|since| now >= since + timings.write_stall) {
+        if stalled_since.is_some_and(|since| at >= since + timings.write_stall) {
             return Err(End::new(
                 DisconnectReason::WriteStall,
                 "the hub takes no more bytes",
             ));
         }
         let wake = [
-            engine.next_tick(now),
+            engine.next_tick(at),
             stalled_since.map(|since| since + timings.write_stall),
             step.wakes_at(engine.is_open()),
             drain.as_ref().map(|request| request.deadline),
@@ -147,7 +148,7 @@ where
         tokio::select! {
             read = reader.read(&mut buffer) => match read {
                 Ok(0) => return Err(closed("the hub closed the connection")),
-                Ok(count) => engine.feed(self::now(), &buffer[..count])?,
+                Ok(count) => engine.feed(now(), &buffer[..count])?,
                 Err(error) => return Err(closed(format!("reading failed: {error}"))),
             },
             written = write_some(writer, engine.output()), if writing => {
@@ -159,9 +160,9 @@ where
                     Err(error) => return Err(closed(format!("writing failed: {error}"))),
                 }
             },
-            Some(answer) = answers.recv() => engine.method_answered(self::now(), answer)?,
+            Some(answer) = answers.recv() => engine.method_answered(now(), answer)?,
             Some(outgoing) = telemetry.recv(), if engine.can_take() => {
-                engine.send_telemetry(self::now(), outgoing)?;
+                engine.send_telemetry(now(), outgoing)?;
             }
             command = commands.next(), if drain.is_none() => {
                 *drain = commands.apply(command, engine);
@@ -173,14 +174,14 @@ where
                 Ok(prepared) => {
                     report.workload_answered(false);
                     engine.pause();
-                    let until = self::now() + timings.renewal_drain;
+                    let until = now() + timings.renewal_drain;
                     RenewalStep::Quieting { prepared: Box::new(prepared), until }
                 }
                 Err(NoCredentials { end, refusal }) => {
                     report.workload_answered(refusal);
                     let wait = retries.next(timings.workload_backoff, rand::random());
                     tracing::warn!(reason = %end.detail, ?wait, "no new token yet, keeping the link");
-                    RenewalStep::Waiting { at: self::now() + wait }
+                    RenewalStep::Waiting { at: now() + wait }
                 }
             },
             () = sleep_till(wake) => {}
@@ -190,7 +191,7 @@ where
             let Ok(outgoing) = telemetry.try_recv() else {
                 break;
             };
-            engine.send_telemetry(self::now(), outgoing)?;
+            engine.send_telemetry(now(), outgoing)?;
         }
     }
 }
@@ -268,11 +269,6 @@ async fn say_goodbye<W: AsyncWrite + Unpin>(writer: &mut W, engine: &mut Engine)
         writer.shutdown().await
     };
     matches!(timeout(Duration::from_secs(1), farewell).await, Ok(Ok(())))
-}
-
-/// The time as tests may have set it.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 async fn sleep_till(wake: Option<Instant>) {

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use super::end::End;
 use super::engine::Engine;
-use super::pump::now;
+use crate::clock::now;
 use crate::event::{State, Status};
 
 pub(crate) struct Reporter {
@@ -30,6 +30,7 @@ impl Reporter {
             status.counters = engine.counters;
             if status.state == State::Up {
                 status.last_failure = None;
+                status.failures = 0;
             }
         });
     }

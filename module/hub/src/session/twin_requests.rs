@@ -78,11 +78,6 @@ impl TwinRequests {
         self.next_get = Some(self.next_get.map_or(at, |planned| planned.min(at)));
     }
 
-    /// The planned time of the next GET, whether or not one is under way.
-    pub(crate) fn planned_get(&self) -> Option<Instant> {
-        self.next_get
-    }
-
     /// A request goes out; returns its id.
     pub(crate) fn sent(&mut self, kind: Kind, now: Instant, limit: Duration) -> String {
         self.counter += 1;

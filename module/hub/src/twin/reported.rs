@@ -132,6 +132,7 @@ impl Reported {
     }
 
     /// Whether a GET is needed before anything can be sent.
+    #[cfg(test)]
     pub(crate) fn needs_get(&self) -> bool {
         !self.fresh && self.in_flight.is_none()
     }
@@ -141,13 +142,11 @@ impl Reported {
         self.missing >= STUCK_AFTER
     }
 
-    /// When the next patch may go out. With `hurry` (the program ends) spacing does not count.
+    /// When the next patch may go out. With `hurry` (the program ends) spacing does not count; what
+    /// the hub asked for by refusing does.
     pub(crate) fn due_at(&self, now: Instant, hurry: bool) -> Option<Instant> {
         if !self.fresh || self.in_flight.is_some() || self.pending.is_none() {
             return None;
-        }
-        if hurry {
-            return Some(now);
         }
         let quick = self.urgency == Urgency::Alarm || !self.isolate.is_empty();
         let spacing = if quick {
@@ -155,7 +154,10 @@ impl Reported {
         } else {
             self.pace.interval
         };
-        let at = self.last_sent.map_or(now, |sent| sent + spacing);
+        let at = self
+            .last_sent
+            .filter(|_| !hurry)
+            .map_or(now, |sent| sent + spacing);
         Some(self.not_before.map_or(at, |earliest| at.max(earliest)))
     }
 

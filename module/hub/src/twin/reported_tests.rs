@@ -118,6 +118,11 @@ fn busy_answers_back_off_and_the_patch_is_built_anew() {
         reported.on_answer(clock.at(from), status);
         reported.want(json!({"a": status}), Urgency::Alarm);
         assert_eq!(reported.due_at(clock.at(from), false), Some(clock.at(next)));
+        assert_eq!(
+            reported.due_at(clock.at(from), true),
+            Some(clock.at(next)),
+            "even at the end"
+        );
     }
     assert_eq!(reported.take_patch(clock.at(400)), Some(json!({"a": 500})));
 }

@@ -234,3 +234,38 @@ async fn a_long_run_of_telemetry_through_drops_arrives_each_once_by_id() {
         "{total}: only what was in flight is repeated"
     );
 }
+
+#[tokio::test]
+async fn a_local_route_brings_an_alarm_to_another_module_without_the_cloud() {
+    let route = r#"FROM /messages/modules/slice-healer/outputs/events INTO BrokeredEndpoint("/modules/lamp/inputs/alarm")"#;
+    let options = EdgeOptions {
+        modules: vec![MODULE.into(), "lamp".into()],
+        routes: vec![route.into()],
+        ..EdgeOptions::quick()
+    };
+    let edge = Edge::start(options).await.unwrap();
+    edge.faults(|f| f.cloud_offline = true);
+    let healer = Rig::on(edge.clone(), |_| {});
+    let mut lamp = Rig::on(edge, |c| {
+        c.identity.module_id = "lamp".into();
+        if let slice_hub::Credentials::Workload { generation_id, .. } = &mut c.credentials {
+            let vars = healer.edge.module_env("lamp").unwrap();
+            let generation = vars
+                .iter()
+                .find(|(n, _)| n == "IOTEDGE_MODULEGENERATIONID")
+                .unwrap();
+            generation_id.clone_from(&generation.1);
+        }
+    });
+    lamp.event(|e| matches!(e, Event::Connected { .. }).then_some(()))
+        .await;
+    healer.deliver("alarm 1").await;
+    let input = lamp
+        .event(|e| match e {
+            Event::Input(input) => Some(input),
+            _ => None,
+        })
+        .await;
+    assert_eq!(input.name, "alarm");
+    assert_eq!(input.body, r#"{"id":"alarm 1"}"#);
+}

@@ -53,6 +53,7 @@ impl Engine {
                 },
             ) => {
                 self.phase = Phase::Open;
+                self.opened_at = Some(now);
                 self.inform(Event::Connected { session_present });
                 if std::mem::take(&mut self.renewing) {
                     self.counters.renewals += 1;

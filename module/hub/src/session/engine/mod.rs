@@ -25,6 +25,8 @@ use crate::twin::{Desired, Pace, Reported, Urgency};
 const HUB_API_VERSION: &str = "2021-04-12";
 /// Twin requests in a row without any answer before the link counts as broken.
 const SILENT_LIMIT: u32 = 3;
+/// Floor of the spacing of desired events, so that a full queue is not asked in a loop.
+const LEAST_SPACING: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -57,6 +59,7 @@ pub(crate) struct Engine {
     pong_due: Option<Instant>,
     paused: bool,
     renewing: bool,
+    opened_at: Option<Instant>,
     hurry: bool,
     pub(crate) counters: Counters,
 }
@@ -88,6 +91,7 @@ impl Engine {
             pong_due: None,
             paused: false,
             renewing: false,
+            opened_at: None,
             hurry: false,
             counters: Counters::default(),
             events,
@@ -117,6 +121,7 @@ impl Engine {
         self.pong_due = None;
         self.paused = false;
         self.renewing = renewing;
+        self.opened_at = None;
         let client_id = self.config.identity.client_id();
         let user_name = user_name(&self.config);
         let keep_alive = self.config.timings.keep_alive.as_secs().max(1);
@@ -146,6 +151,11 @@ impl Engine {
             Phase::Open if self.desired.is_synced() => State::Up,
             Phase::Open => State::Syncing,
         }
+    }
+
+    /// Since when the subscriptions have stood.
+    pub(crate) fn opened_at(&self) -> Option<Instant> {
+        self.opened_at
     }
 
     /// Whether the subscriptions stand.
@@ -207,6 +217,7 @@ impl Engine {
     /// The program ends: send what is left without spacing.
     pub(crate) fn hurry(&mut self) {
         self.hurry = true;
+        self.paused = false;
     }
 
     /// Whether nothing is under way that a planned end of the link would cut off.
@@ -287,7 +298,7 @@ impl Engine {
                     .map(|at| at + self.config.timings.puback),
                 self.methods.next_deadline(),
                 self.twin.next_deadline(),
-                self.get_at(now),
+                self.get_at(),
                 self.patch_at(now),
                 self.emit_at(now),
             ]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Engine, SILENT_LIMIT};
+use super::{Engine, LEAST_SPACING, SILENT_LIMIT};
 use crate::event::{DisconnectReason, Event};
 use crate::session::end::End;
 use crate::session::twin_requests::Kind;
@@ -89,7 +89,11 @@ impl Engine {
                     self.twin
                         .get_failed(now, self.config.timings.report_backoff);
                 }
-                Kind::Patch => self.reported.on_timeout(now),
+                Kind::Patch => {
+                    self.reported.on_timeout(now);
+                    // Only a GET can tell whether it arrived.
+                    self.on_desired(now, DesiredChange::AskAgain);
+                }
             }
         }
         if self.twin.silent() >= SILENT_LIMIT {
@@ -98,7 +102,7 @@ impl Engine {
                 "no answer to twin requests",
             ));
         }
-        if self.get_at(now).is_some_and(|at| now >= at) {
+        if self.get_at().is_some_and(|at| now >= at) {
             let id = self
                 .twin
                 .sent(Kind::Get, now, self.config.timings.twin_answer);
@@ -121,17 +125,12 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn get_at(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn get_at(&self) -> Option<Instant> {
         if self.twin.is_waiting(Kind::Get) || self.paused {
             return None;
         }
         let verify = self.reported.verify_at(self.twin.last_get());
-        let unknown = (self.reported.needs_get() && self.twin.planned_get().is_none())
-            .then(|| now.max(self.twin.last_get() + self.config.timings.gap_get_spacing));
-        [self.twin.get_due(), verify, unknown]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.twin.get_due(), verify].into_iter().flatten().min()
     }
 
     pub(super) fn patch_at(&self, now: Instant) -> Option<Instant> {
@@ -150,10 +149,9 @@ impl Engine {
         {
             return None;
         }
-        Some(
-            self.emitted_at
-                .map_or(now, |at| at + self.config.timings.desired_spacing),
-        )
+        Some(self.emitted_at.map_or(now, |at| {
+            at + self.config.timings.desired_spacing.max(LEAST_SPACING)
+        }))
     }
 
     /// Hands the desired document out, the newest only and not too often. If the queue is full it

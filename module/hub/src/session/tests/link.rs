@@ -420,3 +420,40 @@ async fn methods_are_answered_whatever_the_program_does() {
     assert!(began.elapsed() < Duration::from_secs(5));
     drop(slow);
 }
+
+#[tokio::test(start_paused = true)]
+async fn draining_in_the_middle_of_a_renewal_still_sends_what_is_queued() {
+    let mut rig = Rig::new(config());
+    *rig.state.renew_after.lock().unwrap() = Some(Duration::from_secs(100));
+    let mut peer = rig.peer().await;
+    peer.bring_up(json!({"$version": 1}), json!({})).await;
+    assert_eq!(peer.idle(Duration::from_secs(99)).await, None);
+    let first = rig
+        .client
+        .handle
+        .send_telemetry(message("m1"))
+        .await
+        .unwrap();
+    let Packet::Publish { id, .. } = peer.next().await else {
+        panic!()
+    };
+    // The renewal waits for m1 and takes nothing new; m2 is queued behind it.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let second = rig
+        .client
+        .handle
+        .send_telemetry(message("m2"))
+        .await
+        .unwrap();
+    let handle = rig.client.handle.clone();
+    let drain = tokio::spawn(async move { handle.drain(Duration::from_secs(8)).await });
+    let (topic, ..) = peer.expect_publish("devices/", true).await;
+    assert!(topic.contains("mid=m2"), "{topic}");
+    peer.puback(id).await;
+    assert_eq!(
+        peer.idle(Duration::from_secs(5)).await,
+        Some(Packet::Disconnect)
+    );
+    assert!(first.await.is_ok() && second.await.is_ok());
+    assert_eq!(drain.await.unwrap().unacknowledged, 0);
+}

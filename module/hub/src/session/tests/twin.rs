@@ -368,3 +368,28 @@ async fn errors_of_the_hub_are_asked_again_more_and_more_seldom() {
     .await;
     rig.status(|s| s.state == State::Up).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_without_answer_is_looked_for_and_sent_again_only_if_it_is_missing() {
+    let mut rig = Rig::new(config());
+    let twin = json!({"desired": {"$version": 1}, "reported": {"$version": 1}});
+    rig.client
+        .handle
+        .report(json!({"a": 1}), Urgency::Routine)
+        .unwrap();
+    let mut peer = up(&mut rig, twin.clone()).await;
+    peer.expect_publish("$iothub/twin/PATCH/", true).await;
+    let sent = Instant::now();
+    peer.answer("GET", 200, &twin).await;
+    assert_eq!(
+        sent.elapsed().as_secs(),
+        60,
+        "after the patch's time was up"
+    );
+    assert_eq!(
+        peer.answer("PATCH", 204, &Value::Null).await,
+        json!({"a": 1})
+    );
+    rig.event_of(|e| matches!(e, Event::ReportedSettled).then_some(()))
+        .await;
+}
