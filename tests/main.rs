@@ -15,5 +15,6 @@ mod real_actions;
 mod real_controller;
 mod real_heal;
 mod real_wedges;
+mod same_api;
 mod support;
 mod tidy;

@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod ban;
+pub mod cluster;
 pub mod controlplane;
 pub mod journald;
 pub mod module;

@@ -113,6 +113,11 @@ fn parse_label(term: &str) -> Result<Requirement, ApiError> {
     let term = term.trim();
     let bad = || ApiError::bad_request(format!("unable to parse requirement: {term}"));
     let own = |text: &str| text.trim().to_owned();
+    // The key comes first in every form but one; what begins with an operator has none.
+    let key = term.strip_prefix('!').unwrap_or(term).trim_start();
+    if !key.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(bad());
+    }
     if let Some((k, v)) = term.split_once("!=") {
         return Ok(Requirement::NotEquals(own(k), own(v)));
     }
@@ -177,6 +182,7 @@ mod tests {
         assert!(matches("app!=db,gone!=x", ""));
         assert!(matches("gone notin (a)", ""));
         assert!(Selector::parse("app in web", "").is_err());
+        assert!(Selector::parse("===", "").is_err());
     }
 
     #[test]

@@ -33,7 +33,16 @@ impl ApiError {
     }
 
     fn about(resource: &Resource, name: &str) -> Value {
-        json!({"name": name, "group": resource.group, "kind": resource.plural})
+        Self::details(resource, name, resource.plural)
+    }
+
+    /// The core group has no name, and then none is sent.
+    fn details(resource: &Resource, name: &str, kind: &str) -> Value {
+        let mut details = json!({"name": name, "kind": kind});
+        if !resource.group.is_empty() {
+            details["group"] = json!(resource.group);
+        }
+        details
     }
 
     /// 404: no such object.
@@ -67,6 +76,16 @@ impl ApiError {
         Self::new(409, "Conflict", message, Self::about(resource, name))
     }
 
+    /// 409 of a delete whose preconditions do not hold. The real server names the kind here, where
+    /// it names the resource elsewhere.
+    #[must_use]
+    pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        Self {
+            details: Self::details(resource, name, resource.kind),
+            ..Self::conflict(resource, name, why)
+        }
+    }
+
     /// 409 of an update that carries an old resourceVersion.
     #[must_use]
     pub fn modified(resource: &Resource, name: &str) -> Self {
@@ -79,12 +98,9 @@ impl ApiError {
     #[must_use]
     pub fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is invalid: {field}: {why}", resource.kind);
-        let details = json!({
-            "name": name,
-            "group": resource.group,
-            "kind": resource.kind,
-            "causes": [{"reason": "FieldValueInvalid", "message": why, "field": field}],
-        });
+        let mut details = Self::details(resource, name, resource.kind);
+        details["causes"] =
+            json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
         Self::new(422, "Invalid", message, details)
     }
 
@@ -180,15 +196,18 @@ impl ApiError {
     /// The Status object of the body.
     #[must_use]
     pub fn body(&self) -> Value {
-        json!({
+        let mut body = json!({
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
-            "details": self.details,
             "code": self.code,
-        })
+        });
+        if self.details != json!({}) {
+            body["details"] = self.details.clone();
+        }
+        body
     }
 }

@@ -65,6 +65,8 @@ pub(crate) fn prepare_create(resource: &Resource, new: &mut Value, ips: &mut Clu
     } else if resource == &SERVICES {
         object::map(new).insert("status".into(), json!({"loadBalancer": {}}));
         default_service(new, ips);
+    } else if resource == &ENDPOINT_SLICES {
+        default_slice(new);
     } else if resource == &NAMESPACES {
         let name = object::name(new).to_owned();
         object::set_label(new, "kubernetes.io/metadata.name", &name);
@@ -72,6 +74,14 @@ pub(crate) fn prepare_create(resource: &Resource, new: &mut Value, ips: &mut Clu
         object::map(new).insert("status".into(), json!({"phase": "Active"}));
     } else if resource.status && !matches!(resource.plural, "nodes") {
         object::map(new).insert("status".into(), json!({}));
+    }
+}
+
+/// Conditions are no pointer in the API: they are written out even when nothing is known.
+fn default_slice(slice: &mut Value) {
+    let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut);
+    for endpoint in endpoints.into_iter().flatten() {
+        object::map_entry(endpoint, "conditions");
     }
 }
 
@@ -114,6 +124,8 @@ pub(crate) fn prepare_update(
             }
         }
         default_service(new, ips);
+    } else if resource == &ENDPOINT_SLICES {
+        default_slice(new);
     }
     if has_generation(resource) && content_changed(resource, old, new) {
         object::set_meta(new, "generation", object::generation(old) + 1);

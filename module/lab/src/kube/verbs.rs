@@ -170,7 +170,7 @@ impl Store {
                 && want != have
             {
                 let why = precondition(what, want, have);
-                return Err(ApiError::conflict(resource, at.name, &why));
+                return Err(ApiError::precondition(resource, at.name, &why));
             }
         }
         let grace = grace_seconds(resource, &old, options);

@@ -156,6 +156,14 @@ impl Watch {
             (true, false) => "DELETED",
             (false, false) => return,
         };
+        if let ("DELETED", ChangeKind::Modified, Some(previous)) =
+            (event, &change.kind, &change.previous)
+        {
+            // It is told as this client knew it, at the version at which it went.
+            let mut last = (**previous).clone();
+            super::object::set_meta(&mut last, "resourceVersion", change.revision.to_string());
+            return self.push(event, &last);
+        }
         self.push(event, &change.object);
     }
 
