@@ -18,3 +18,4 @@ mod real_wedges;
 mod same_api;
 mod support;
 mod tidy;
+mod whole_loop;

@@ -90,11 +90,13 @@ fn log(event: &Event) {
             .map_or("held", slice_core::event::HealOutcome::as_str)
     });
     let message = &event.message;
+    // That something is held back is no failure of ours.
+    let held = outcome == Some("held");
     match event.severity {
-        Severity::Critical => {
+        Severity::Critical if !held => {
             error!(kind, service, slice, incident, outcome, "{message}");
         }
-        Severity::Warning => {
+        Severity::Critical | Severity::Warning => {
             warn!(kind, service, slice, incident, outcome, "{message}");
         }
         Severity::Info => {

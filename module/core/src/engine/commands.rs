@@ -4,7 +4,7 @@ use super::Engine;
 use crate::event::{Command, CommandId, Now, Output, Reply, Request};
 use crate::heal::explain::explain;
 use crate::heal::gate::HoldReason;
-use crate::judge::{Finding, RemedyAction};
+use crate::judge::{Finding, RemedyAction, Severity};
 use crate::model::ServiceKey;
 
 impl Engine {
@@ -56,20 +56,14 @@ impl Engine {
             return Reply::NotFound;
         }
         let Some(incident) = self.incidents.get(key) else {
-            return match self.findings.get(key).and_then(|f| f.first()) {
-                None => Reply::NothingToDo,
-                Some(f) => Reply::Held {
-                    reason: f.remedy.hold.unwrap_or(HoldReason::NotManaged),
-                    detail: format!("{}; {}", f.message, f.remedy.reason),
-                },
-            };
+            return self.nothing_to_heal(key);
         };
         let id = incident.id.clone();
         if dry_run {
             let first = &incident.findings[0];
             return Reply::WouldAct {
                 action: action.unwrap_or(first.remedy.action),
-                detail: format!("{}; {}", first.message, first.remedy.reason),
+                detail: format!("{} {}", first.message, first.remedy.reason),
             };
         }
         if let Some(active) = &self.active {
@@ -93,5 +87,21 @@ impl Engine {
         }
         self.start(key, Some(action), now, out);
         Reply::Accepted { incident: id }
+    }
+
+    /// Why a Service without an incident is left alone: it is right, or what is wrong with it is
+    /// nothing that a write to its slices mends.
+    fn nothing_to_heal(&self, key: &ServiceKey) -> Reply {
+        let worst = self
+            .findings
+            .get(key)
+            .and_then(|all| all.iter().find(|f| f.severity < Severity::Info));
+        match worst {
+            None => Reply::NothingToDo,
+            Some(f) => Reply::Held {
+                reason: f.remedy.hold.unwrap_or(HoldReason::NotManaged),
+                detail: format!("{} {}", f.message, f.remedy.reason),
+            },
+        }
     }
 }
