@@ -33,6 +33,7 @@ use crate::client::{self, Access};
 use crate::observe::logs::LogHandle;
 use crate::observe::metrics::Metrics;
 use crate::sense;
+use crate::sense::rules::Rules;
 use crate::serve::Health;
 use crate::settings::{Enabled, Loaded, Settings};
 use crate::store::{Limits, Store};
@@ -50,8 +51,10 @@ const AT_ONCE: usize = 256;
 const DRAIN: Duration = Duration::from_secs(8);
 /// Of it, for a heal that has deleted a slice which is not there again.
 const DRAIN_HEAL: Duration = Duration::from_secs(4);
+/// Of it, for the last events to be acknowledged.
+const DRAIN_OUTBOX: Duration = Duration::from_millis(1200);
 /// Of it, for the hub.
-const DRAIN_HUB: Duration = Duration::from_millis(2500);
+const DRAIN_HUB: Duration = Duration::from_millis(2000);
 /// After so long the workload socket of this container is dead for ever: the container must be made
 /// again.
 const WORKLOAD_REFUSED: Duration = Duration::from_secs(600);
@@ -88,7 +91,8 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     let plan = hub::plan(&settings, &boot.vars, boot.hub_timings.clone())?;
     let device = (boot.vars)("IOTEDGE_DEVICEID");
     let module = (boot.vars)("IOTEDGE_MODULEID").unwrap_or_else(|| "slice-healer".to_owned());
-    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), signals::rule_ids()));
+    let rules = Rules::of_settings(&settings.journal, &module);
+    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), rules.metric_ids()));
     let books = open_store(&settings, &metrics)?;
     let boot_id = Uuid::new_v4().simple().to_string();
     let boot_id = boot_id.get(..12).unwrap_or(&boot_id).to_owned();
@@ -140,11 +144,17 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
 
     let mut cluster = start_cluster(supply, &tx, &parts_stop, &settings, &boot.vars);
     start_units(&tx, &parts_stop, &settings);
-    let cursor = books
-        .cursor()
-        .await
-        .context("the state file cannot be read")?;
-    let mut journal = signals::start(&settings, &module, cursor, &tx, &parts_stop)?;
+    let ear = signals::Ear {
+        module,
+        cursor: books
+            .cursor()
+            .await
+            .context("the state file cannot be read")?,
+        tx: tx.clone(),
+        metrics: Arc::clone(&metrics),
+        stop: parts_stop.clone(),
+    };
+    let mut journal = ear.listen(pump.journal_settings());
     let beat = health.task("engine");
     served::start(&settings, &metrics, &health, &tx, &parts_stop, boot.on_http).await;
     let outbox = hub.as_ref().map(|h| {
@@ -301,7 +311,15 @@ async fn drain(
     pump.say_goodbye().await;
     parts.cancel();
     if let Some(hub) = hub {
-        // The outbox task hands the last events to the client meanwhile.
+        // The outbox task hands the last events to the client meanwhile; what is not acknowledged
+        // in time stays in the outbox for the next start.
+        let begun = Instant::now();
+        while hub.handle.status().state.is_connected()
+            && pump.books.counters().0 > 0
+            && begun.elapsed() < DRAIN_OUTBOX
+        {
+            sleep(Duration::from_millis(20)).await;
+        }
         let left = DRAIN.saturating_sub(begun.elapsed()).min(DRAIN_HUB);
         match timeout(left, hub.handle.drain(left)).await {
             Ok(report) => info!(unacknowledged = report.unacknowledged, "left the hub"),

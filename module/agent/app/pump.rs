@@ -27,7 +27,7 @@ use crate::observe::logs::LogHandle;
 use crate::observe::metrics::Metrics;
 use crate::sense::journal::JournalInput;
 use crate::serve::{ControlCall, ControlReply, Health as PartHealth, Part, Responder};
-use crate::settings::{Closed, LogLevel};
+use crate::settings::{Closed, JournalSettings, LogLevel};
 use slice_core::heal::gate::HoldReason;
 
 /// What the parts send to the pump.
@@ -82,6 +82,7 @@ pub struct Pump {
     status: watch::Sender<Option<Status>>,
     events: broadcast::Sender<Event>,
     health: PartHealth,
+    journal_settings: watch::Sender<JournalSettings>,
 }
 
 /// Who waits for a reply.
@@ -124,6 +125,7 @@ impl Pump {
     pub fn new(parts: Parts) -> (Self, Window) {
         let (status, status_rx) = watch::channel(None);
         let (events, _) = broadcast::channel(256);
+        let (journal_settings, _) = watch::channel(parts.desired.in_force().journal.clone());
         let window = Window {
             status: status_rx,
             events: events.clone(),
@@ -151,8 +153,14 @@ impl Pump {
             status,
             events,
             health: parts.health,
+            journal_settings,
         };
         (pump, window)
+    }
+
+    /// The journal settings in force, for the one who follows it.
+    pub fn journal_settings(&self) -> watch::Receiver<JournalSettings> {
+        self.journal_settings.subscribe()
     }
 
     /// How long to wait for news.
@@ -277,7 +285,15 @@ impl Pump {
         closed: Option<(HoldReason, String)>,
         outputs: &mut Vec<Output>,
     ) {
-        let mut policy = self.desired.in_force().to_policy();
+        let settings = self.desired.in_force();
+        self.journal_settings.send_if_modified(|old| {
+            let changed = *old != settings.journal;
+            if changed {
+                old.clone_from(&settings.journal);
+            }
+            changed
+        });
+        let mut policy = settings.to_policy();
         policy.closed = closed;
         self.feed(Input::Policy(Box::new(policy)), outputs);
     }
