@@ -1,10 +1,6 @@
-//! An Azure IoT Edge module client.
+//! An Azure IoT Edge module client. What it does, and what it never does:.
 //!
-//! One task owns the connection to edgeHub (or to IoT Hub): it gets a token and the certificates to
-//! trust from the workload API, connects, subscribes, keeps the twin in step and reconnects for ever.
-//! The program gets [`Event`]s and gives commands through a [`Handle`]. The crate stores nothing on
-//! disk and decides nothing about the program's data: what must survive a crash stays in the
-//! program's own outbox until [`Ack`] says that the hub has it.
+#![doc = include_str!("../README.md")]
 
 mod backoff;
 mod clock;

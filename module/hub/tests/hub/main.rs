@@ -13,4 +13,6 @@ mod messages;
 #[cfg(test)]
 mod methods;
 #[cfg(test)]
+mod readme;
+#[cfg(test)]
 mod twin;
