@@ -3,6 +3,7 @@
 mod catalogue;
 mod cluster_trouble;
 mod cluster_watch;
+mod doctor_cluster;
 mod journal_fixtures;
 mod journal_follow;
 mod journal_read;

@@ -1,70 +1,57 @@
 //! The way to the cluster: kubeconfig, API, version, rights, admission policy.
 
+use std::time::Duration;
+
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
-use kube::api::PostParams;
 use kube::{Api, Client};
 use slice_core::heal::policy::Mode;
 use slice_core::model::ServerVersion;
 
 use super::certificates::Credentials;
 use super::{Check, Look};
-use crate::client::explain;
+use crate::act::permissions::{self, Need, Right};
+use crate::client::{Supply, explain};
 
 /// The namespace, Lease and canary of our own (contract: cluster objects).
 const OWN: &str = "slice-healer";
 
-/// A verb that is needed: group, resource, verb, namespace (empty: all).
-type Right = (&'static str, &'static str, &'static str, &'static str);
-
-const READS: [(&str, &str); 6] = [
-    ("", "services"),
-    ("", "pods"),
-    ("", "nodes"),
-    ("", "endpoints"),
-    ("", "namespaces"),
-    ("discovery.k8s.io", "endpointslices"),
-];
-
-const WRITES: [Right; 7] = [
-    ("", "services", "patch", ""),
-    ("discovery.k8s.io", "endpointslices", "delete", ""),
-    ("discovery.k8s.io", "endpointslices", "patch", OWN),
-    ("coordination.k8s.io", "leases", "get", OWN),
-    ("coordination.k8s.io", "leases", "create", OWN),
-    ("coordination.k8s.io", "leases", "update", OWN),
-    ("events.k8s.io", "events", "create", ""),
-];
+/// How long the API server may take to tell every right.
+const RIGHTS: Duration = Duration::from_secs(15);
 
 const FIX_RIGHTS: &str = "kubectl apply -k config/kubernetes grants what is needed, and a kubeconfig of that account uses it";
 
 pub(super) async fn checks(look: &Look) -> Vec<Check> {
-    let mut checks = vec![kubeconfig(look)];
+    let skipped = |ids: &[&'static str], why: &str| -> Vec<Check> {
+        ids.iter().map(|id| Check::skipped(id, why)).collect()
+    };
     let client = match &look.client {
         Ok(client) => client,
-        Err(_) => {
-            for id in ["api", "api-version", "rights", "admission-policy"] {
-                checks.push(Check::skipped(id, "needs a kubeconfig"));
-            }
+        Err(reason) => {
+            let fix = "config/kubernetes makes the account; set cluster.kubeconfig to its file";
+            let mut checks = vec![Check::fail("kubeconfig", reason.clone(), fix)];
+            checks.extend(skipped(
+                &["api", "api-version", "rights", "admission-policy"],
+                "needs a kubeconfig",
+            ));
             return checks;
         }
     };
     let version = match client.apiserver_version().await {
         Ok(version) => version,
         Err(error) => {
-            checks.push(Check::fail(
-                "api",
-                explain(&error),
-                "the module goes on and heals once the API answers",
+            let fix = "the module goes on and heals once the API answers";
+            let mut checks = vec![
+                kubeconfig(look, false),
+                Check::fail("api", explain(&error), fix),
+            ];
+            checks.extend(skipped(
+                &["api-version", "rights", "admission-policy"],
+                "needs the API",
             ));
-            for id in ["api-version", "rights", "admission-policy"] {
-                checks.push(Check::skipped(id, "needs the API"));
-            }
             return checks;
         }
     };
+    let mut checks = vec![kubeconfig(look, true)];
     checks.push(Check::ok("api", "the API server answers"));
     let known = ServerVersion::parse(&version.git_version);
     checks.push(match &known {
@@ -85,15 +72,10 @@ pub(super) async fn checks(look: &Look) -> Vec<Check> {
     checks
 }
 
-fn kubeconfig(look: &Look) -> Check {
+/// A loopback address is wrong in a container of its own network, and right on the host's: what
+/// answers tells them apart.
+fn kubeconfig(look: &Look, answers: bool) -> Check {
     let id = "kubeconfig";
-    if let Err(reason) = &look.client {
-        return Check::fail(
-            id,
-            reason.clone(),
-            "config/kubernetes makes the account; set cluster.kubeconfig to its file",
-        );
-    }
     let credentials = match Credentials::read(&look.access) {
         Ok(Some(credentials)) => credentials,
         Ok(None) => return Check::ok(id, "the account of the pod is used"),
@@ -102,7 +84,7 @@ fn kubeconfig(look: &Look) -> Check {
         }
     };
     let server = look.access.server.clone().unwrap_or(credentials.server);
-    if look.in_container && is_loopback(&server) {
+    if !answers && look.in_container && is_loopback(&server) {
         return Check::fail(
             id,
             format!("its server is {server}, which inside this container is the container itself"),
@@ -119,74 +101,44 @@ pub(super) fn is_loopback(server: &str) -> bool {
 
 async fn rights(client: &Client, mode: Mode) -> Check {
     let id = "rights";
-    let reads = READS.iter().flat_map(|(group, resource)| {
-        ["get", "list", "watch"].map(|verb| (*group, *resource, verb, ""))
-    });
-    let (mut no_read, mut no_write) = (Vec::new(), Vec::new());
-    for (right, missing) in reads
-        .map(|right| (right, true))
-        .chain(WRITES.map(|right| (right, false)))
-    {
-        match allowed(client, right).await {
-            Ok(true) => {}
-            Ok(false) if missing => no_read.push(shown(right)),
-            Ok(false) => no_write.push(shown(right)),
-            Err(error) => {
-                return Check::warn(
-                    id,
-                    format!("cannot be asked: {}", explain(&error)),
-                    FIX_RIGHTS,
-                );
-            }
-        }
+    let missing = match permissions::missing(&Supply::fixed(client.clone()), RIGHTS).await {
+        Ok(missing) => missing,
+        Err(reason) => return Check::warn(id, format!("cannot be asked: {reason}"), FIX_RIGHTS),
+    };
+    let list = |of: &dyn Fn(Need) -> bool| {
+        let named: Vec<String> = missing
+            .iter()
+            .filter(|right| of(right.need))
+            .map(Right::to_string)
+            .collect();
+        (!named.is_empty()).then(|| named.join(", "))
+    };
+    if let Some(rights) = list(&|need| need == Need::Judge) {
+        return Check::fail(
+            id,
+            format!("nothing can be judged without: {rights}"),
+            FIX_RIGHTS,
+        );
     }
-    if !no_read.is_empty() {
-        return Check::fail(id, format!("may not {}", no_read.join(", ")), FIX_RIGHTS);
-    }
-    if !no_write.is_empty() {
-        let message = format!("may not {}", no_write.join(", "));
+    if let Some(rights) = list(&|need| matches!(need, Need::Refresh | Need::Delete | Need::Lease)) {
+        let message = format!("not every heal is possible without: {rights}");
         return match mode {
             Mode::Heal => Check::fail(id, message, FIX_RIGHTS),
             Mode::Observe => Check::warn(
                 id,
-                format!("{message}; mode observe does not need it"),
+                format!("{message}; mode observe needs none of it"),
                 FIX_RIGHTS,
             ),
         };
     }
-    Check::ok(id, "every verb that is needed is granted")
-}
-
-fn shown((_, resource, verb, namespace): Right) -> String {
-    if namespace.is_empty() {
-        format!("{verb} {resource}")
-    } else {
-        format!("{verb} {resource} in {namespace}")
+    match list(&|_| true) {
+        Some(rights) => Check::warn(
+            id,
+            format!("less is known or told without: {rights}"),
+            FIX_RIGHTS,
+        ),
+        None => Check::ok(id, "every right that is needed is granted"),
     }
-}
-
-async fn allowed(
-    client: &Client,
-    (group, resource, verb, namespace): Right,
-) -> Result<bool, kube::Error> {
-    let text = |value: &str| (!value.is_empty()).then(|| value.to_owned());
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                group: Some(group.to_owned()),
-                resource: Some(resource.to_owned()),
-                verb: Some(verb.to_owned()),
-                namespace: text(namespace),
-                ..ResourceAttributes::default()
-            }),
-            ..SelfSubjectAccessReviewSpec::default()
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    let answer = Api::<SelfSubjectAccessReview>::all(client.clone())
-        .create(&PostParams::default(), &review)
-        .await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 async fn admission_policy(client: &Client, version: Option<&ServerVersion>) -> Check {
