@@ -233,6 +233,10 @@ impl Cluster {
             .map(|_| ())
     }
 
+    pub(crate) fn pod_ip(&self) -> String {
+        self.shared.pod_ip()
+    }
+
     /// Follows all writes from now on.
     #[must_use]
     pub fn follow(&self) -> Follower {

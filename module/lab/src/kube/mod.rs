@@ -7,6 +7,7 @@
 
 mod cluster;
 mod collector;
+pub mod controller;
 mod discovery;
 mod events;
 mod form;
@@ -28,6 +29,7 @@ mod strategy;
 mod tests;
 mod verbs;
 mod watch;
+mod workload;
 
 pub use cluster::{Cluster, ClusterOptions, namespace};
 pub use knobs::{Failure, Fault, Forbid, Request};
@@ -37,3 +39,4 @@ pub use shared::{ADMIN, Batch, Follower, USER};
 pub use status::ApiError;
 pub use store::{Change, ChangeKind};
 pub use verbs::DeleteOptions;
+pub use workload::{Deployment, Rollout};

@@ -1,6 +1,7 @@
 //! What the listener, the watches and the in-process handle share: the store, the knobs, and the
 //! signals that something changed.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) token: String,
     pub(crate) admin_token: String,
     pub(crate) server_version: String,
+    next_pod_ip: AtomicU32,
 }
 
 impl Shared {
@@ -41,6 +43,7 @@ impl Shared {
             token: uuid::Uuid::new_v4().to_string(),
             admin_token: uuid::Uuid::new_v4().to_string(),
             server_version: options.server_version.clone(),
+            next_pod_ip: AtomicU32::new(2),
         })
     }
 
@@ -65,6 +68,13 @@ impl Shared {
             self.changed.send_replace(after);
         }
         result
+    }
+
+    /// An address of the pod network that nobody has had yet.
+    pub(crate) fn pod_ip(&self) -> String {
+        let number = self.next_pod_ip.fetch_add(1, Ordering::Relaxed);
+        let [_, _, high, low] = number.to_be_bytes();
+        format!("10.244.{high}.{low}")
     }
 
     /// Wakes the watches without a change, to look at the knobs again.
@@ -112,6 +122,11 @@ impl Follower {
             changed,
             cursor,
         }
+    }
+
+    /// The revision up to which batches were returned.
+    pub(crate) fn cursor(&self) -> u64 {
+        self.cursor
     }
 
     /// Waits for writes. Cancel-safe: what was not returned comes with the next call.
