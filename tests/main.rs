@@ -12,6 +12,7 @@ mod journal_sense;
 mod kubernetes_rights;
 mod lab_cluster;
 mod module_process;
+mod peers;
 mod real_actions;
 mod real_controller;
 mod real_heal;

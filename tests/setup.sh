@@ -36,6 +36,12 @@ want systemd-journal-remote test -x /lib/systemd/systemd-journal-remote
 # For building and running what goes into the arm64 image.
 want gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc --version
 want qemu-user qemu-aarch64 --version
+# For the foreign IoT SDKs that the emulated edgeHub is judged by, each in a network of its own.
+want libssl-dev test -e /usr/include/openssl/ssl.h
+want pkg-config pkg-config --version
+want nodejs node --version
+want npm npm --version
+want iproute2 ip -V
 if [ ${#missing[@]} -gt 0 ]; then
   begun=$SECONDS
   as_root=()
@@ -65,3 +71,4 @@ if ! command -v cargo-deny >/dev/null && [ ! -x "$cache/bin/cargo-deny" ]; then
 fi
 
 tests/controlplane/build.sh
+tests/peers/setup.sh

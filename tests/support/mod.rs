@@ -11,6 +11,7 @@ pub mod controlplane;
 pub mod journald;
 pub mod module;
 pub mod objects;
+pub mod peer;
 pub mod product;
 pub mod stale;
 pub mod wait;

@@ -40,7 +40,7 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn cache() -> Result<PathBuf> {
+pub fn cache() -> Result<PathBuf> {
     if let Some(cache) = env::var_os("SLICE_HEALER_CACHE") {
         return Ok(PathBuf::from(cache));
     }

@@ -5,7 +5,7 @@
 //! stops or freezes a component starts one for itself. Needs no root and no network.
 
 mod component;
-mod files;
+pub mod files;
 mod process;
 
 use std::io::Write as _;
