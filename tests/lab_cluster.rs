@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-const SEEN: [(Kind, &'static Resource); 3] = [
+const SEEN: [(Kind, &Resource); 3] = [
     (Kind::Pod, &PODS),
     (Kind::Service, &SERVICES),
     (Kind::EndpointSlice, &ENDPOINT_SLICES),
