@@ -5,3 +5,4 @@
 pub mod edge;
 pub mod journal;
 pub mod kube;
+pub mod traffic;
