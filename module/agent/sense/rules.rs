@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use slice_core::signal::{BadRule, Line, RuleSet, RuleSpec, Signal, SignalKind};
+use slice_core::signal::{BadRule, Line, RuleSet, RuleSpec, Signal};
 use slice_journal::{Entry, Match};
 
 use super::journal::{Matcher, unit_matches};
@@ -57,18 +57,10 @@ impl Rules {
                 (specs, bad)
             }
         };
-        let added = settings.rules.iter().map(|(id, rule)| {
-            let spec = RuleSpec {
-                pattern: rule.pattern.clone(),
-                kind: SignalKind::Custom,
-                severity: rule.severity,
-                units: rule.units.as_slice().to_vec(),
-                fields: Default::default(),
-                matches: Vec::new(),
-                rejects: Vec::new(),
-            };
-            (id.clone(), spec)
-        });
+        let added = settings
+            .rules
+            .iter()
+            .map(|(id, rule)| (id.clone(), rule.to_spec()));
         Self::assemble(specs, bad, added.collect(), module)
     }
 

@@ -1,9 +1,12 @@
 //! What one value alone cannot show: limits on names and counts, and values that must fit each
 //! other. Pure.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-use super::model::Settings;
+use serde_json::Value;
+use slice_core::signal::{RuleSet, RuleSpec, SignalKind};
+
+use super::model::{RuleSettings, Settings};
 use super::tree::Path;
 use super::types::Span;
 
@@ -15,9 +18,6 @@ const RESERVED: [&str; 3] = ["schema", "type", "severity"];
 
 /// Longest value of a label, in characters.
 const MAX_LABEL_VALUE: usize = 64;
-
-/// Longest pattern of a journal rule, in bytes.
-const MAX_PATTERN: usize = 512;
 
 impl Settings {
     /// The tree that these settings are read from and written to.
@@ -183,23 +183,13 @@ impl Settings {
 
     fn check_rules_and_probes(&self, wrong: &mut Vec<(Path, String)>) {
         for (name, rule) in &self.journal.rules {
-            let reason = if rule.pattern.is_empty() || rule.pattern.len() > MAX_PATTERN {
-                format!("`pattern` has 1 to {MAX_PATTERN} bytes")
-            } else {
-                // The size limit keeps a rule from the cloud from taking the device's memory.
-                match regex::bytes::RegexBuilder::new(&rule.pattern)
-                    .size_limit(1 << 20)
-                    .build()
-                {
-                    Ok(regex) if regex.is_match(b"") => {
-                        "`pattern` matches every line; make it say more".to_owned()
-                    }
-                    Ok(_) => continue,
-                    Err(error) => format!(
-                        "`pattern` is no regular expression: {}",
-                        last_line(&error.to_string())
-                    ),
+            let (_, bad) = RuleSet::new([(name.clone(), rule.to_spec())], []);
+            let reason = match bad.into_iter().next() {
+                Some(bad) => last_line(&bad.why).to_owned(),
+                None if rule.matches_everything() => {
+                    "`pattern` matches every line; make it say more".to_owned()
                 }
+                None => continue,
             };
             wrong.push((Path::new(["journal", "rules", name]), reason));
         }
@@ -217,6 +207,25 @@ impl Settings {
             };
             wrong.push((Path::new(["probes", name]), reason.to_owned()));
         }
+    }
+}
+
+impl RuleSettings {
+    /// The rule as the core takes it. What it says of a match is always `custom`.
+    pub fn to_spec(&self) -> RuleSpec {
+        RuleSpec {
+            pattern: self.pattern.clone(),
+            kind: SignalKind::Custom,
+            severity: self.severity,
+            units: self.units.as_slice().to_vec(),
+            fields: BTreeMap::new(),
+            matches: Vec::new(),
+            rejects: Vec::new(),
+        }
+    }
+
+    fn matches_everything(&self) -> bool {
+        regex::bytes::Regex::new(&self.pattern).is_ok_and(|regex| regex.is_match(b""))
     }
 }
 

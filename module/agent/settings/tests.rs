@@ -365,6 +365,11 @@ fn one_refused_property_leaves_everything_as_it_was() {
             "journal",
             "journal.rules.r",
         ),
+        (
+            json!({"journal": {"rules": {"not an id": {"pattern": "x"}}}}),
+            "journal",
+            "journal.rules.not an id",
+        ),
         (json!({"windows": {"w": "always"}}), "windows", "windows.w"),
         (
             json!({"budgets": {"perServicePerHour": -1}}),

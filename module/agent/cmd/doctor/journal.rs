@@ -5,6 +5,7 @@ use std::time::Duration;
 use slice_journal::{Fields, Follower, Match, Options, Start, State};
 
 use super::{Check, Look};
+use crate::sense::rules::Rules;
 
 /// How long to wait for a first entry; one that is there comes at once.
 const LOOK: Duration = Duration::from_secs(1);
@@ -123,20 +124,28 @@ fn seen_units(options: &Options, units: &[String]) -> Check {
     Check::ok(id, format!("entries of {}", seen.join(", ")))
 }
 
-/// Rules of the settings were compiled when the settings were loaded; a file of rules is a path.
+/// The rules that `run` would put in force, with the lines that each must and must not match.
 fn rules(look: &Look) -> Check {
     let id = "journal-rules";
-    let journal = &look.settings.journal;
-    let Some(path) = journal.rules_file.get() else {
+    let rules = Rules::of_settings(&look.settings.journal, "slice-healer");
+    let in_force = rules.set.ids().count();
+    if rules.bad.is_empty() {
         return Check::ok(
             id,
-            format!("the {} rules of the settings compile", journal.rules.len()),
+            format!("{in_force} rules compile and match their samples"),
         );
-    };
-    let fix = "config/journal-rules.toml shows the form";
-    match std::fs::read_to_string(path).map(|text| toml::from_str::<toml::Table>(&text)) {
-        Ok(Ok(_)) => Check::ok(id, format!("{path} can be read")),
-        Ok(Err(error)) => Check::fail(id, format!("{path} is not TOML: {}", error.message()), fix),
-        Err(error) => Check::fail(id, format!("{path} cannot be read: {error}"), fix),
     }
+    let bad: Vec<String> = rules
+        .bad
+        .iter()
+        .map(|bad| format!("{}: {}", bad.id, bad.why))
+        .collect();
+    Check::fail(
+        id,
+        format!(
+            "{in_force} rules are in force, not these: {}",
+            bad.join("; ")
+        ),
+        "config/journal-rules.toml shows the form",
+    )
 }

@@ -96,6 +96,25 @@ async fn a_directory_that_is_missing_or_a_file_fails() {
     assert!(check.fix.contains("store.directory"));
 }
 
+#[tokio::test]
+async fn rules_that_are_not_in_force_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut look = look(dir.path(), &[]).await;
+    let checks = journal::checks(&look).await;
+    assert_eq!(find(&checks, "journal-rules").status, Status::Ok);
+    let path = dir.path().join("rules.toml");
+    std::fs::write(
+        &path,
+        "[rules.mine]\npattern = 'a+'\nkind = \"custom\"\nseverity = \"info\"\nmatches = [\"b\"]\n",
+    )
+    .unwrap();
+    look.settings.journal.rules_file = crate::settings::Unset(path.display().to_string());
+    let checks = journal::checks(&look).await;
+    let check = find(&checks, "journal-rules");
+    assert_eq!(check.status, Status::Fail);
+    assert!(check.message.contains("mine"), "{}", check.message);
+}
+
 /// A workload socket that answers every request with one status and body.
 fn workload(path: &Path, status: &str, body: &str) {
     let listener = UnixListener::bind(path).unwrap();
