@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Edge;
+use super::device::Edge;
 use super::document::Document;
 use super::error::EdgeError;
 use super::hub::desired_message;

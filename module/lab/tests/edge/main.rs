@@ -9,6 +9,7 @@
 )]
 
 mod connect;
+mod control;
 mod faults;
 mod methods;
 mod raw;
