@@ -9,6 +9,7 @@ mod journal_follow;
 mod journal_read;
 mod journal_rules;
 mod journal_sense;
+mod journal_signals;
 mod kubernetes_rights;
 mod lab_cluster;
 mod module_process;

@@ -27,6 +27,7 @@ enum Command {
     Inspect(cmd::inspect::Args),
     Heal(cmd::heal::Args),
     Sweep(cmd::sweep::Args),
+    Signals(cmd::signals::Args),
     Verify(cmd::verify::Args),
     /// Checks what `run` needs, and what makes staleness likely, and says what to do
     Doctor(cmd::doctor::Args),
@@ -51,6 +52,7 @@ impl Cli {
             Command::Inspect(args) => cmd::inspect::run(&args, load).await,
             Command::Heal(args) => cmd::heal::run(args, load()?).await,
             Command::Sweep(args) => cmd::sweep::run(args, load()?).await,
+            Command::Signals(args) => cmd::signals::run(args, load()?).await,
             Command::Verify(args) => cmd::verify::run(args, load()?).await,
             Command::Doctor(args) => cmd::doctor::run(args, load()?).await,
             Command::Config(args) => cmd::config::run(args, load).await,
@@ -65,6 +67,7 @@ impl Cli {
             Command::Inspect(_)
             | Command::Heal(_)
             | Command::Sweep(_)
+            | Command::Signals(_)
             | Command::Verify(_)
             | Command::Doctor(_)
             | Command::Config(_) => 2,

@@ -16,6 +16,7 @@ pub mod inspect;
 mod live;
 pub mod output;
 pub mod run;
+pub mod signals;
 pub mod sweep;
 mod table;
 pub mod verify;

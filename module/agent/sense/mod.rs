@@ -5,4 +5,5 @@
 pub mod cluster;
 pub mod journal;
 pub mod rules;
+pub mod stream;
 pub mod units;

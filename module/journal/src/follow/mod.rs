@@ -124,6 +124,12 @@ impl Follower {
         status
     }
 
+    /// A read has failed and will be tried again: what is behind it may still come.
+    pub fn is_retrying(&self) -> bool {
+        let now = Instant::now();
+        self.readers.iter().any(|reader| reader.is_retrying(now))
+    }
+
     /// The next entry of those that are there now.
     fn pull(&mut self) -> Option<Entry> {
         let mut fresh = false;

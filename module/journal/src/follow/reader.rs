@@ -258,6 +258,11 @@ impl Reader {
         !self.list_trouble.pausing(now)
     }
 
+    /// In a pause between two attempts, and not given up.
+    pub(crate) fn is_retrying(&self, now: Instant) -> bool {
+        !self.set_aside && (self.entry_trouble.pausing(now) || self.list_trouble.pausing(now))
+    }
+
     /// A look at the lists failed.
     pub(crate) fn look_failed(&mut self, now: Instant) -> Verdict {
         self.file.forget();
