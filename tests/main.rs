@@ -3,6 +3,7 @@
 mod catalogue;
 mod cluster_trouble;
 mod cluster_watch;
+mod differential;
 mod doctor_cluster;
 mod journal_fixtures;
 mod journal_follow;
@@ -13,6 +14,7 @@ mod journal_signals;
 mod kubernetes_rights;
 mod lab_cluster;
 mod module_process;
+mod mutation;
 mod peers;
 mod real_actions;
 mod real_controller;

@@ -13,5 +13,6 @@ pub mod module;
 pub mod objects;
 pub mod peer;
 pub mod product;
+pub mod random;
 pub mod stale;
 pub mod wait;

@@ -311,7 +311,7 @@ fn apiserver(folders: &Folders, keys: &Keys, port: u16) -> Vec<String> {
             keys.accounts.0.display()
         ),
         format!("--service-account-key-file={}", keys.accounts.1.display()),
-        "--service-cluster-ip-range=10.96.0.0/16".into(),
+        "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112".into(),
         // Pods are objects only: no token to mount, no kubelet to wait for.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
     ]

@@ -82,26 +82,28 @@ impl<'a> Bench<'a> {
             .filter(|s| !s.meta.is_deleting() && self.is_right(s))
     }
 
+    /// Whether proxies, or DNS for a headless Service, look at this slice at all.
+    pub(super) fn is_used(&self, slice: &Slice) -> bool {
+        self.service().is_some_and(|service| {
+            slice.family().is_some()
+                && service.spec.service_type != crate::model::ServiceType::ExternalName
+                && (service.is_headless()
+                    || (!slice.ports.is_empty() && !has_headless_label(slice)))
+        })
+    }
+
     /// Whether traffic reaches an endpoint of this slice: proxies use what is ready and, where
     /// nothing is, what still serves while it terminates. DNS publishes what is ready.
     pub(super) fn is_routed(&self, slice: &Slice, endpoint: &Endpoint) -> bool {
-        let Some(service) = self.service() else {
-            return false;
-        };
-        let Some(family) = slice.family() else {
-            return false;
-        };
-        if service.spec.service_type == crate::model::ServiceType::ExternalName {
-            return false;
-        }
-        if !service.is_headless() && (slice.ports.is_empty() || has_headless_label(slice)) {
-            return false;
-        }
         let conditions = endpoint.conditions;
-        conditions.is_ready()
-            || (!self.ready_families.contains(&family)
+        let fallback = || {
+            slice
+                .family()
+                .is_some_and(|f| !self.ready_families.contains(&f))
                 && conditions.is_serving()
-                && conditions.is_terminating())
+                && conditions.is_terminating()
+        };
+        self.is_used(slice) && (conditions.is_ready() || fallback())
     }
 
     /// The remedy of what a sync of the controller cures.

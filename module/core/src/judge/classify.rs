@@ -42,7 +42,7 @@ pub(super) fn endpoints<'a>(
         .filter_map(|i| expect.endpoints.get(*i))
     {
         if has_slice(bench, expected.family) {
-            out.push(missing_endpoint(bench, compared, expected));
+            out.push(missing_endpoint(bench, expect, compared, expected));
         }
     }
 }
@@ -62,7 +62,13 @@ pub(super) fn missing_slices(bench: &Bench<'_>, out: &mut Vec<Finding>) {
             .flat_map(|e| &e.endpoints)
             .filter(|e| e.family == family)
             .collect();
-        let ready = expected.iter().filter(|e| e.ready).count();
+        let usable = |e: &&&Expected<'_>| {
+            bench
+                .expect
+                .as_ref()
+                .is_some_and(|x| x.is_usable(e, service))
+        };
+        let ready = expected.iter().filter(usable).count();
         let (severity, effect) = match (ready, bench.expect.is_some()) {
             (0, true) => (
                 Severity::Info,
@@ -170,11 +176,15 @@ fn has_slice(bench: &Bench<'_>, family: IpFamily) -> bool {
 
 fn missing_endpoint(
     bench: &Bench<'_>,
+    expect: &Expectation<'_>,
     compared: &Comparison<'_>,
     expected: &Expected<'_>,
 ) -> Finding {
     let served = compared.served.get(&expected.family).copied().unwrap_or(0);
-    let (severity, effect) = match (expected.ready, served) {
+    let usable = bench
+        .service()
+        .is_some_and(|s| expect.is_usable(expected, s));
+    let (severity, effect) = match (usable, served) {
         (false, _) => (Severity::Info, "It would take no traffic now.".to_owned()),
         (true, 0) => (
             Severity::Critical,
@@ -224,7 +234,11 @@ fn severity(
         (Why::OtherUid { same_address: true }, _) => Severity::Warning,
         (Why::Fields(fields), _) if fields.contains(&"hostname") => Severity::Warning,
         (Why::Fields(_), _) => Severity::Info,
-        (Why::Conditions | Why::OtherUid { .. }, Some(e)) if e.ready && !routed => unserved,
+        (Why::Conditions | Why::OtherUid { .. }, Some(e))
+            if e.ready && !routed && bench.is_used(diff.slice) =>
+        {
+            unserved
+        }
         (Why::Conditions, Some(e)) if e.ready || !diff.endpoint.conditions.is_ready() => {
             Severity::Info
         }

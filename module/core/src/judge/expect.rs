@@ -136,6 +136,11 @@ impl<'a> Expectation<'a> {
         index.get(&(family, addresses)).copied()
     }
 
+    /// Whether traffic should reach it: ready, and with a port that a proxy can send it to.
+    pub(super) fn is_usable(&self, expected: &Expected<'_>, service: &Service) -> bool {
+        expected.ready && (service.is_headless() || !self.ports(expected.ports).is_empty())
+    }
+
     /// A port set.
     pub(super) fn ports(&self, index: usize) -> &[EndpointPort] {
         self.ports.get(index).map_or(&[], Vec::as_slice)

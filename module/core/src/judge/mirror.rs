@@ -115,24 +115,26 @@ fn drift(bench: &Bench<'_>, mirrored: &[&Slice], out: &mut Vec<Finding>) {
             .iter()
             .any(|s| s.addresses.len() + s.not_ready_addresses.len() > MAX_ADDRESSES)
     });
-    let mut listed = BTreeSet::new();
-    for slice in mirrored {
-        let actual = slice_entries(slice);
-        let wrong: Vec<&Entry> = actual.iter().filter(|e| !expected.contains(*e)).collect();
+    let actual: Vec<(&Slice, BTreeSet<Entry>)> = mirrored
+        .iter()
+        .map(|slice| (*slice, slice_entries(slice)))
+        .collect();
+    let missing: Vec<&Entry> = expected
+        .iter()
+        .filter(|e| !actual.iter().any(|(_, own)| own.contains(*e)))
+        .collect();
+    let mut differing = false;
+    for (slice, own) in &actual {
+        let wrong: Vec<&Entry> = own.iter().filter(|e| !expected.contains(*e)).collect();
         if wrong.is_empty() {
             lists_gone(bench, slice, out);
         } else {
-            out.push(differs(bench, slice, &wrong, &expected));
+            // What is missing then is the other side of the same difference.
+            out.push(differs(bench, slice, &wrong, &missing));
+            differing = true;
         }
-        listed.extend(actual);
     }
-    let missing: Vec<&Entry> = expected.difference(&listed).collect();
-    let named = |entry: &Entry| {
-        out.iter()
-            .any(|f| f.addresses.contains(&entry.address.to_string()))
-    };
-    let missing: Vec<&Entry> = missing.into_iter().filter(|e| !named(e)).collect();
-    if !missing.is_empty() && !too_many {
+    if !missing.is_empty() && !too_many && !differing {
         out.push(lacks(bench, mirrored, &missing));
     }
 }
@@ -181,12 +183,7 @@ fn slice_entries(slice: &Slice) -> BTreeSet<Entry> {
     all
 }
 
-fn differs(
-    bench: &Bench<'_>,
-    slice: &Slice,
-    wrong: &[&Entry],
-    expected: &BTreeSet<Entry>,
-) -> Finding {
+fn differs(bench: &Bench<'_>, slice: &Slice, wrong: &[&Entry], missing: &[&Entry]) -> Finding {
     let routed = wrong.iter().any(|e| e.ready) && bench.service().is_some();
     let severity = if routed {
         Severity::Critical
@@ -199,10 +196,6 @@ fn differs(
         "Addresses that the object offers get no traffic."
     };
     let addresses: BTreeSet<IpAddr> = wrong.iter().map(|e| e.address).collect();
-    let wanted: Vec<&Entry> = expected
-        .iter()
-        .filter(|e| addresses.contains(&e.address))
-        .collect();
     bench
         .draft(
             FindingKind::MirrorDrift,
@@ -214,7 +207,7 @@ fn differs(
         )
         .in_slice(slice)
         .at(addresses.iter().map(ToString::to_string).collect())
-        .shows(entries_json(&wanted), entries_json(wrong))
+        .shows(entries_json(missing), entries_json(wrong))
         .cured_by(none(
             "The mirroring controller writes it: touch the Endpoints object to make it look again. \
              If the difference comes back it is a fault of this Kubernetes version (known in 1.19 \

@@ -112,7 +112,11 @@ pub(super) fn orphans(bench: &Bench<'_>, out: &mut Vec<Finding>) {
         .filter(|s| !s.meta.is_deleting())
     {
         match (service, slice.manager()) {
-            (None, Manager::Controller | Manager::Mirroring) => out.push(ownerless(bench, slice)),
+            (None, Manager::Controller | Manager::Mirroring)
+                if !belongs_elsewhere(bench, slice) =>
+            {
+                out.push(ownerless(bench, slice));
+            }
             (Some(service), Manager::Controller)
                 if service.is_controlled()
                     && !bench.is_right(slice)
@@ -250,5 +254,5 @@ fn is_expected(bench: &Bench<'_>, slice: &Slice, endpoint: &crate::model::Endpoi
         let index = expect.at(slice.family()?, super::diff::sorted_addresses(endpoint)?)?;
         expect.endpoints.get(index)
     };
-    found().is_some_and(|e| e.ready)
+    found().is_some_and(|e| e.ready == endpoint.conditions.is_ready())
 }

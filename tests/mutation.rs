@@ -1,0 +1,595 @@
+//! Corrupts one thing at a time in the dump of a settled cluster and expects exactly the findings
+//! that follow from it: kind, Service, slice, severity by the effect on traffic, and remedy.
+//! The severity is worked out here a second time, from the rule and not from the judge.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use anyhow::{Result, ensure};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::{Value, json};
+use slice_core::judge::{Finding, FindingKind, RemedyAction, Severity};
+
+use super::differential::{judge, on_slices};
+
+use FindingKind::*;
+use RemedyAction::{None as NoHeal, RefreshService as Refresh};
+use Severity::{Critical, Info, Warning};
+
+const SERVICES: usize = 1;
+const PODS: usize = 2;
+const ENDPOINTS: usize = 3;
+const SLICES: usize = 4;
+/// How often each corruption is tried, on different targets.
+const TIMES: usize = 2;
+const MANAGER: &str = "endpointslice.kubernetes.io/managed-by";
+const NAME: &str = "kubernetes.io/service-name";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+const MIRRORING: &str = "endpointslicemirroring-controller.k8s.io";
+
+/// One finding that must be made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    kind: FindingKind,
+    service: String,
+    slice: Option<String>,
+    severity: Severity,
+    remedy: RemedyAction,
+}
+
+/// The dump, a source of chance, and what a corruption may ask of them.
+struct Bench {
+    lists: Vec<Value>,
+    rng: StdRng,
+}
+
+type Corruption = fn(&mut Bench) -> Option<Vec<Due>>;
+
+const CORRUPTIONS: [(&str, Corruption); 24] = [
+    ("an endpoint of nobody", ghost),
+    ("an endpoint of an earlier pod", other_uid),
+    ("an address edited", address),
+    ("a pod finished", finished),
+    ("ready switched off", not_ready),
+    ("ready switched on", ready),
+    ("an endpoint removed", removed),
+    ("a family's slices removed", no_slice),
+    ("a port edited", port),
+    ("an endpoint doubled", doubled),
+    ("a zone edited", zone),
+    ("a node edited", node),
+    ("a hostname edited", hostname),
+    ("hints edited", hints),
+    ("a slice's label edited", label),
+    ("a slice hidden", hidden),
+    ("a slice of an earlier Service", orphan),
+    ("a selector removed", leftover),
+    ("a mirror beside a selector", mirror_conflict),
+    ("a mirrored address edited", mirror_drift),
+    ("an Endpoints address removed", endpoints_drift),
+    ("a custom slice of a gone pod", foreign),
+    ("a slice stuck", stuck),
+    ("a manager label removed", wedged),
+];
+
+/// Tries every corruption on a settled dump; prints recall and precision by kind.
+pub(crate) fn every_corruption_is_found(lists: &[Value], version: &str, seed: u64) -> Result<()> {
+    let mut table: BTreeMap<FindingKind, [usize; 3]> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let mut tried = 0;
+    for (at, (what, corrupt)) in CORRUPTIONS.iter().enumerate() {
+        let mut done = 0;
+        for time in 0..TIMES {
+            let rng = StdRng::seed_from_u64(seed ^ ((at * TIMES + time) as u64) << 32);
+            let mut bench = Bench {
+                lists: lists.to_vec(),
+                rng,
+            };
+            let Some(mut due) = corrupt(&mut bench) else {
+                continue;
+            };
+            let found = on_slices(judge(&bench.lists, version)?);
+            let mut made: Vec<Due> = found.iter().map(Due::of).collect();
+            due.sort();
+            made.sort();
+            done += 1;
+            for one in &due {
+                let entry = table.entry(one.kind).or_default();
+                entry[0] += 1;
+                entry[1] += usize::from(made.contains(one));
+            }
+            for one in &made {
+                table.entry(one.kind).or_default()[2] += usize::from(!due.contains(one));
+            }
+            if due != made {
+                wrong.push(format!("{what}: due {due:?}\n  made {found:?}"));
+            }
+        }
+        ensure!(done > 0, "no target for: {what}");
+        tried += done;
+    }
+    let mut report = format!(
+        "mutation: {tried} corruptions, {} judged wrong\n",
+        wrong.len()
+    );
+    for (kind, [due, hit, extra]) in &table {
+        let recall = *hit as f64 / (*due).max(1) as f64;
+        let precision = *hit as f64 / (hit + extra).max(1) as f64;
+        report += &format!(
+            "  {:<20} recall {recall:.2} precision {precision:.2} ({due})\n",
+            kind.as_str()
+        );
+    }
+    std::io::stderr().write_all(report.as_bytes())?;
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+impl Due {
+    fn of(finding: &Finding) -> Self {
+        Self {
+            kind: finding.kind,
+            service: finding.service.clone().unwrap_or_default(),
+            slice: finding.slice.clone(),
+            severity: finding.severity,
+            remedy: finding.remedy.action,
+        }
+    }
+}
+
+/// Where an endpoint is: index of its slice, its own index.
+#[derive(Clone, Copy)]
+struct At(usize, usize);
+
+impl Bench {
+    fn items(&self, list: usize) -> &[Value] {
+        self.lists[list]["items"]
+            .as_array()
+            .map_or(&[], Vec::as_slice)
+    }
+
+    #[expect(clippy::expect_used, reason = "a dump is made of lists")]
+    fn items_mut(&mut self, list: usize) -> &mut Vec<Value> {
+        self.lists[list]["items"].as_array_mut().expect("a list")
+    }
+
+    fn slice(&mut self, at: usize) -> &mut Value {
+        &mut self.items_mut(SLICES)[at]
+    }
+
+    fn endpoint(&mut self, at: At) -> &mut Value {
+        &mut self.slice(at.0)["endpoints"][at.1]
+    }
+
+    fn any<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[self.rng.random_range(0..from.len())])
+    }
+
+    fn service_of(&self, slice: &Value) -> &Value {
+        let name = &slice["metadata"]["labels"][NAME];
+        let found = self
+            .items(SERVICES)
+            .iter()
+            .find(|s| s["metadata"]["name"] == *name);
+        found.unwrap_or(&Value::Null)
+    }
+
+    /// Whether proxies or DNS use a slice at all.
+    fn is_used(&self, slice: &Value) -> bool {
+        is_headless(self.service_of(slice))
+            || slice["ports"].as_array().is_some_and(|p| !p.is_empty())
+    }
+
+    /// Some slice of the controller that fits.
+    fn some_slice(&mut self, fits: impl Fn(&Self, &Value) -> bool) -> Option<usize> {
+        let all: Vec<usize> = (0..self.items(SLICES).len())
+            .filter(|n| {
+                let slice = &self.items(SLICES)[*n];
+                slice["metadata"]["labels"][MANAGER] == CONTROLLER && fits(self, slice)
+            })
+            .collect();
+        self.any(&all)
+    }
+
+    /// Some endpoint of the controller's slices that fits.
+    fn some_endpoint(&mut self, fits: impl Fn(&Self, &Value, &Value) -> bool) -> Option<At> {
+        let mut all = Vec::new();
+        for (n, slice) in self.items(SLICES).iter().enumerate() {
+            if slice["metadata"]["labels"][MANAGER] != CONTROLLER {
+                continue;
+            }
+            for (m, endpoint) in endpoints(slice).iter().enumerate() {
+                if fits(self, slice, endpoint) {
+                    all.push(At(n, m));
+                }
+            }
+        }
+        self.any(&all)
+    }
+
+    /// Used ready endpoints of a slice's Service and family.
+    fn served(&self, like: &Value) -> usize {
+        self.items(SLICES)
+            .iter()
+            .filter(|s| {
+                s["metadata"]["labels"][NAME] == like["metadata"]["labels"][NAME]
+                    && s["addressType"] == like["addressType"]
+                    && self.is_used(s)
+            })
+            .flat_map(endpoints)
+            .filter(|e| is_ready(e))
+            .count()
+    }
+
+    fn due(&self, kind: FindingKind, slice: usize, severity: Severity) -> Due {
+        let slice = &self.items(SLICES)[slice];
+        Due {
+            kind,
+            service: text(&slice["metadata"]["labels"][NAME]),
+            slice: Some(text(&slice["metadata"]["name"])),
+            severity,
+            remedy: Refresh,
+        }
+    }
+
+    fn address(&self, slice: usize) -> Value {
+        let v6 = self.items(SLICES)[slice]["addressType"] == "IPv6";
+        json!(if v6 { "2001:db8::77" } else { "192.0.2.77" })
+    }
+
+    /// Adds a slice like another one.
+    fn add(&mut self, mut slice: Value) -> usize {
+        slice["metadata"]["name"] = json!("added");
+        slice["metadata"]["uid"] = json!("added-uid");
+        self.items_mut(SLICES).push(slice);
+        self.items(SLICES).len() - 1
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn endpoints(slice: &Value) -> &[Value] {
+    slice["endpoints"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn is_ready(endpoint: &Value) -> bool {
+    endpoint["conditions"]["ready"] == true
+}
+
+fn is_headless(service: &Value) -> bool {
+    service["spec"]["clusterIP"] == "None"
+}
+
+fn ghost(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, e| is_ready(e))?;
+    let mut ghost = b.endpoint(at).clone();
+    ghost["addresses"] = json!([b.address(at.0)]);
+    ghost["targetRef"]["name"] = json!("gone");
+    ghost["targetRef"]["uid"] = json!("gone-uid");
+    b.slice(at.0)["endpoints"].as_array_mut()?.push(ghost);
+    let used = b.is_used(&b.items(SLICES)[at.0]);
+    Some(vec![b.due(
+        GhostEndpoint,
+        at.0,
+        if used { Critical } else { Info },
+    )])
+}
+
+fn other_uid(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, _| true)?;
+    b.endpoint(at)["targetRef"]["uid"] = json!("earlier");
+    Some(vec![b.due(GhostEndpoint, at.0, Warning)])
+}
+
+fn address(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|b, s, e| is_ready(e) && b.is_used(s))?;
+    b.endpoint(at)["addresses"] = json!([b.address(at.0)]);
+    Some(vec![b.due(WrongAddress, at.0, Critical)])
+}
+
+fn finished(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, e| is_ready(e) && e["conditions"]["terminating"] == false)?;
+    let uid = b.endpoint(at)["targetRef"]["uid"].clone();
+    let pod = b
+        .items_mut(PODS)
+        .iter_mut()
+        .find(|p| p["metadata"]["uid"] == uid)?;
+    pod["status"]["phase"] = json!("Failed");
+    let mut due = Vec::new();
+    for (n, slice) in b.items(SLICES).iter().enumerate() {
+        for endpoint in endpoints(slice)
+            .iter()
+            .filter(|e| e["targetRef"]["uid"] == uid)
+        {
+            let routed = is_ready(endpoint) && b.is_used(slice);
+            due.push(b.due(TerminalPod, n, if routed { Critical } else { Info }));
+        }
+    }
+    Some(due)
+}
+
+fn not_ready(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, e| is_ready(e) && e["conditions"]["terminating"] == false)?;
+    b.endpoint(at)["conditions"]["ready"] = json!(false);
+    let slice = &b.items(SLICES)[at.0];
+    let severity = match (b.is_used(slice), b.served(slice)) {
+        (false, _) => Info,
+        (true, 0) => Critical,
+        (true, _) => Warning,
+    };
+    Some(vec![b.due(ConditionDrift, at.0, severity)])
+}
+
+fn ready(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, e| !is_ready(e))?;
+    b.endpoint(at)["conditions"]["ready"] = json!(true);
+    let used = b.is_used(&b.items(SLICES)[at.0]);
+    Some(vec![b.due(
+        ConditionDrift,
+        at.0,
+        if used { Critical } else { Info },
+    )])
+}
+
+fn removed(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, _| true)?;
+    let gone = b.slice(at.0)["endpoints"].as_array_mut()?.remove(at.1);
+    let slice = &b.items(SLICES)[at.0];
+    let severity = match (is_ready(&gone) && b.is_used(slice), b.served(slice)) {
+        (false, _) => Info,
+        (true, 0) => Critical,
+        (true, _) => Warning,
+    };
+    Some(vec![Due {
+        slice: None,
+        ..b.due(MissingEndpoint, at.0, severity)
+    }])
+}
+
+fn no_slice(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, _| true)?;
+    let like = b.slice(at).clone();
+    let severity = if b.served(&like) > 0 { Critical } else { Info };
+    let due = Due {
+        slice: None,
+        ..b.due(MissingSlice, at, severity)
+    };
+    b.items_mut(SLICES).retain(|s| {
+        s["metadata"]["labels"][NAME] != like["metadata"]["labels"][NAME]
+            || s["addressType"] != like["addressType"]
+    });
+    Some(vec![due])
+}
+
+fn port(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, s| {
+        s["ports"].as_array().is_some_and(|p| !p.is_empty())
+            && endpoints(s)
+                .iter()
+                .all(|e| is_ready(e) || e["conditions"]["terminating"] == false)
+            && !endpoints(s).is_empty()
+    })?;
+    let number = b.slice(at)["ports"][0]["port"].as_i64()?;
+    b.slice(at)["ports"][0]["port"] = json!(number + 1000);
+    let all = endpoints(&b.items(SLICES)[at]).to_vec();
+    let severity = |e: &Value| if is_ready(e) { Critical } else { Info };
+    Some(
+        all.iter()
+            .map(|e| b.due(PortDrift, at, severity(e)))
+            .collect(),
+    )
+}
+
+fn doubled(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, _| true)?;
+    let copy = b.endpoint(at).clone();
+    b.slice(at.0)["endpoints"].as_array_mut()?.push(copy);
+    Some(vec![b.due(DuplicateEndpoint, at.0, Info)])
+}
+
+fn field(b: &mut Bench, name: &str, severity: Severity) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|_, _, _| true)?;
+    b.endpoint(at)[name] = json!("elsewhere");
+    Some(vec![b.due(MetadataDrift, at.0, severity)])
+}
+
+fn zone(b: &mut Bench) -> Option<Vec<Due>> {
+    field(b, "zone", Info)
+}
+
+fn node(b: &mut Bench) -> Option<Vec<Due>> {
+    field(b, "nodeName", Info)
+}
+
+fn hostname(b: &mut Bench) -> Option<Vec<Due>> {
+    field(b, "hostname", Warning)
+}
+
+fn hints(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_endpoint(|b, s, e| {
+        is_ready(e) && b.service_of(s)["metadata"].get("annotations").is_none()
+    })?;
+    b.endpoint(at)["hints"] = json!({"forZones": [{"name": "elsewhere"}]});
+    Some(vec![b.due(MetadataDrift, at.0, Info)])
+}
+
+fn label(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, _| true)?;
+    b.slice(at)["metadata"]["labels"]["team"] = json!("edited");
+    Some(vec![b.due(MetadataDrift, at, Info)])
+}
+
+fn hidden(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|b, s| {
+        !is_headless(b.service_of(s)) && b.is_used(s) && endpoints(s).iter().any(is_ready)
+    })?;
+    let like = b.slice(at).clone();
+    let own = endpoints(&like).iter().filter(|e| is_ready(e)).count();
+    // Another family may still be routed, but its Service's clients of this one are lost.
+    let left = b.served(&like) - own;
+    b.slice(at)["metadata"]["labels"][HEADLESS] = json!("");
+    Some(vec![b.due(
+        MetadataDrift,
+        at,
+        if left > 0 { Warning } else { Critical },
+    )])
+}
+
+fn orphan(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, s| {
+        !endpoints(s)
+            .iter()
+            .any(|e| e["conditions"]["terminating"] == true)
+    })?;
+    let mut copy = b.slice(at).clone();
+    copy["metadata"]["ownerReferences"][0]["uid"] = json!("earlier");
+    let at = b.add(copy);
+    let slice = &b.items(SLICES)[at];
+    let routed = b.is_used(slice) && endpoints(slice).iter().any(is_ready);
+    Some(vec![b.due(
+        OrphanSlice,
+        at,
+        if routed { Warning } else { Info },
+    )])
+}
+
+fn leftover(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, s| {
+        !endpoints(s)
+            .iter()
+            .any(|e| e["conditions"]["terminating"] == true)
+    })?;
+    let name = b.slice(at)["metadata"]["labels"][NAME].clone();
+    b.items_mut(ENDPOINTS)
+        .retain(|e| e["metadata"]["name"] != name);
+    for service in b.items_mut(SERVICES) {
+        if service["metadata"]["name"] == name {
+            service["spec"].as_object_mut()?.remove("selector");
+        }
+    }
+    let mut due = Vec::new();
+    for n in 0..b.items(SLICES).len() {
+        let slice = &b.items(SLICES)[n];
+        if slice["metadata"]["labels"][NAME] == name {
+            let all = endpoints(slice);
+            let fallback = !all.iter().any(is_ready)
+                && b.served(slice) == 0
+                && all.iter().any(|e| {
+                    e["conditions"]["serving"] == true && e["conditions"]["terminating"] == true
+                });
+            let routed = b.is_used(slice) && (all.iter().any(is_ready) || fallback);
+            let severity = if routed { Warning } else { Info };
+            due.push(Due {
+                remedy: NoHeal,
+                ..b.due(LeftoverSlice, n, severity)
+            });
+        }
+    }
+    Some(due)
+}
+
+fn mirror_conflict(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, s| s["addressType"] == "IPv4")?;
+    let mut slice = b.slice(at).clone();
+    slice["metadata"]["labels"] =
+        json!({NAME: slice["metadata"]["labels"][NAME], MANAGER: MIRRORING});
+    slice["metadata"]["ownerReferences"][0]["kind"] = json!("Endpoints");
+    slice["endpoints"] = json!([{"addresses": ["192.0.2.77"], "conditions": {"ready": true}}]);
+    slice["ports"] = json!([{"name": "p0", "port": 8080, "protocol": "TCP"}]);
+    let at = b.add(slice);
+    Some(vec![Due {
+        remedy: NoHeal,
+        ..b.due(MirrorConflict, at, Critical)
+    }])
+}
+
+fn mirror_drift(b: &mut Bench) -> Option<Vec<Due>> {
+    let all: Vec<usize> = (0..b.items(SLICES).len())
+        .filter(|n| b.items(SLICES)[*n]["metadata"]["labels"][MANAGER] == MIRRORING)
+        .collect();
+    let at = b.any(&all)?;
+    let first = endpoints(&b.items(SLICES)[at]).iter().position(is_ready)?;
+    b.endpoint(At(at, first))["addresses"] = json!(["192.0.2.77"]);
+    Some(vec![Due {
+        remedy: NoHeal,
+        ..b.due(MirrorDrift, at, Critical)
+    }])
+}
+
+fn endpoints_drift(b: &mut Bench) -> Option<Vec<Due>> {
+    let selects = |b: &Bench, name: &Value| {
+        let all = b.items(SERVICES);
+        all.iter()
+            .any(|s| s["metadata"]["name"] == *name && s["spec"].get("selector").is_some())
+    };
+    let all: Vec<usize> = (0..b.items(ENDPOINTS).len())
+        .filter(|n| {
+            let object = &b.items(ENDPOINTS)[*n];
+            selects(b, &object["metadata"]["name"])
+                && object["subsets"][0]["addresses"][0]["ip"].is_string()
+        })
+        .collect();
+    let at = b.any(&all)?;
+    let object = &mut b.items_mut(ENDPOINTS)[at];
+    let ip = object["subsets"][0]["addresses"][0]["ip"].clone();
+    for subset in object["subsets"].as_array_mut()? {
+        for list in ["addresses", "notReadyAddresses"] {
+            if let Some(addresses) = subset[list].as_array_mut() {
+                addresses.retain(|a| a["ip"] != ip);
+            }
+        }
+    }
+    let service = text(&object["metadata"]["name"]);
+    Some(vec![Due {
+        kind: EndpointsDrift,
+        service,
+        slice: None,
+        severity: Warning,
+        remedy: Refresh,
+    }])
+}
+
+fn foreign(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, s| s["addressType"] == "IPv4")?;
+    let mut slice = b.slice(at).clone();
+    slice["metadata"]["labels"][MANAGER] = json!("example.com/writer");
+    slice["metadata"]["ownerReferences"] = json!([]);
+    slice["endpoints"] = json!([{"addresses": ["192.0.2.77"], "conditions": {"ready": true},
+        "targetRef": {"kind": "Pod", "name": "gone", "uid": "gone-uid",
+                      "namespace": slice["metadata"]["namespace"]}}]);
+    slice["ports"] = json!([{"name": "p0", "port": 8080, "protocol": "TCP"}]);
+    let at = b.add(slice);
+    Some(vec![Due {
+        remedy: NoHeal,
+        ..b.due(ForeignStale, at, Critical)
+    }])
+}
+
+fn stuck(b: &mut Bench) -> Option<Vec<Due>> {
+    let at = b.some_slice(|_, _| true)?;
+    let meta = &mut b.slice(at)["metadata"];
+    meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    meta["finalizers"] = json!(["example.com/keep"]);
+    Some(vec![Due {
+        remedy: NoHeal,
+        ..b.due(StuckDeleting, at, Warning)
+    }])
+}
+
+fn wedged(b: &mut Bench) -> Option<Vec<Due>> {
+    // With ready endpoints in it, the Service would have none as far as the controller can tell.
+    let at = b.some_slice(|b, s| {
+        let own = endpoints(s).iter().filter(|e| is_ready(e)).count();
+        own > 0 && b.is_used(s) && b.served(s) == own
+    })?;
+    let labels = b.slice(at)["metadata"]["labels"].as_object_mut()?;
+    labels.remove(MANAGER);
+    Some(vec![Due {
+        remedy: NoHeal,
+        ..b.due(ControllerWedged, at, Critical)
+    }])
+}
