@@ -300,7 +300,12 @@ fn outside_tests(text: &str) -> &str {
 }
 
 fn is_test_file(path: &str) -> bool {
-    path.ends_with("_tests.rs") || path.ends_with("/tests.rs") || path.contains("/tests/")
+    ["_tests.rs", "/tests.rs"]
+        .iter()
+        .any(|end| path.ends_with(end))
+        || ["/tests/", "/examples/"]
+            .iter()
+            .any(|part| path.contains(part))
 }
 
 #[test]
