@@ -75,9 +75,10 @@ pub(crate) async fn serve(world: Arc<World>, tcp: TcpStream, number: u64) {
 }
 
 async fn accept_tls(world: &World, tcp: TcpStream, limit: Duration) -> Result<Stream, String> {
+    let fault = world.look(|state| state.faults.certificate);
     let config = world
         .pki()
-        .server_config()
+        .server_config(fault)
         .map_err(|error| error.to_string())?;
     let accept = TlsAcceptor::from(config).accept(tcp);
     match tokio::time::timeout(limit, accept).await {

@@ -51,6 +51,8 @@ pub struct Faults {
     pub workload: WorkloadFault,
     /// What the trust bundle holds.
     pub bundle: BundleFault,
+    /// edgeHub's server certificate.
+    pub certificate: CertificateFault,
 }
 
 /// What a twin request gets instead of its answer.
@@ -106,6 +108,21 @@ pub enum BundleFault {
     Missing,
     /// The root from before the last rotation.
     Outdated,
+}
+
+/// What is wrong with edgeHub's server certificate. It is always by the present Edge CA.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CertificateFault {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is for another host.
+    WrongName,
+    /// It begins in the future, as it looks to a device whose clock was not set at boot.
+    NotYetValid,
+    /// It has ended.
+    Expired,
 }
 
 impl Faults {

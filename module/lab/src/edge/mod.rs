@@ -15,8 +15,11 @@
 //! # drop((env, port)); Ok(()) }
 //! ```
 //!
-//! It is not a broker (there is no local pub/sub between clients), not a container runtime (anybody
-//! who reaches the socket is any module), and knows no leaf devices and no nesting.
+//! What it does not imitate: it is no broker (no local pub/sub between clients) and no container
+//! runtime (anybody who reaches the socket is any module); it knows no leaf devices and no nesting.
+//! Its keys are ECDSA where the real ones are RSA, its cloud takes everything at once and has no
+//! quotas, and messages in it have no priority and no time to live. What it keeps it keeps in memory,
+//! so that a restart of edgeHub is a restart of the port, not of the process.
 
 mod clock;
 mod cloud;
@@ -51,7 +54,7 @@ mod world;
 pub use cloud::Cloud;
 pub use device::Edge;
 pub use error::EdgeError;
-pub use faults::{BundleFault, Faults, TwinFault, WorkloadFault};
+pub use faults::{BundleFault, CertificateFault, Faults, TwinFault, WorkloadFault};
 pub use message::{InputMessage, TelemetryRecord};
 pub use methods::{MethodCall, MethodResult};
 pub use options::EdgeOptions;

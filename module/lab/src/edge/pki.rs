@@ -11,12 +11,14 @@ use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::error::EdgeError;
+use super::faults::CertificateFault;
 
 /// One generation of the device's certificates. A rotation makes a new one.
 pub(crate) struct Pki {
     root: CertifiedIssuer<'static, KeyPair>,
     edge_ca: CertifiedIssuer<'static, KeyPair>,
     server: Issued,
+    gateway: String,
 }
 
 /// A leaf certificate with its chain and key.
@@ -47,11 +49,12 @@ impl Pki {
         )?;
         let mut names = vec![gateway.to_owned(), "localhost".into(), "127.0.0.1".into()];
         names.dedup();
-        let server = issue(&edge_ca, gateway, names)?;
+        let server = issue(&edge_ca, gateway, names, CertificateFault::None)?;
         Ok(Self {
             root,
             edge_ca,
             server,
+            gateway: gateway.to_owned(),
         })
     }
 
@@ -64,17 +67,35 @@ impl Pki {
     pub(crate) fn issue(&self, common_name: &str, module: &str) -> Result<Issued, EdgeError> {
         let mut names = vec![common_name.to_owned(), module.to_owned()];
         names.dedup();
-        issue(&self.edge_ca, common_name, names)
+        issue(&self.edge_ca, common_name, names, CertificateFault::None)
     }
 
     /// TLS 1.2 and 1.3 with edgeHub's chain (server certificate and Edge CA, without the root).
-    pub(crate) fn server_config(&self) -> Result<Arc<ServerConfig>, EdgeError> {
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.server.key.clone()));
+    ///
+    /// # Errors
+    /// When a faulty certificate cannot be made or TLS refuses the key.
+    pub(crate) fn server_config(
+        &self,
+        fault: CertificateFault,
+    ) -> Result<Arc<ServerConfig>, EdgeError> {
+        let faulty = match fault {
+            CertificateFault::None => None,
+            CertificateFault::WrongName => {
+                let other = "another-device".to_owned();
+                Some(issue(&self.edge_ca, &other, vec![other.clone()], fault)?)
+            }
+            CertificateFault::NotYetValid | CertificateFault::Expired => {
+                let names = vec![self.gateway.clone(), "localhost".into()];
+                Some(issue(&self.edge_ca, &self.gateway, names, fault)?)
+            }
+        };
+        let server = faulty.as_ref().unwrap_or(&self.server);
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(server.key.clone()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS12, &rustls::version::TLS13])?
             .with_no_client_auth()
-            .with_single_cert(self.server.chain.clone(), key)?;
+            .with_single_cert(server.chain.clone(), key)?;
         Ok(Arc::new(config))
     }
 }
@@ -92,6 +113,7 @@ fn issue(
     ca: &CertifiedIssuer<'static, KeyPair>,
     common_name: &str,
     names: Vec<String>,
+    fault: CertificateFault,
 ) -> Result<Issued, EdgeError> {
     let mut params = CertificateParams::new(names)?;
     params
@@ -103,6 +125,11 @@ fn issue(
         KeyUsagePurpose::KeyEncipherment,
     ];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    match fault {
+        CertificateFault::NotYetValid => params.not_before = rcgen::date_time_ymd(2200, 1, 1),
+        CertificateFault::Expired => params.not_after = rcgen::date_time_ymd(2001, 1, 1),
+        CertificateFault::None | CertificateFault::WrongName => {}
+    }
     let key = KeyPair::generate()?;
     let leaf = params.signed_by(&key, ca)?;
     Ok(Issued {
@@ -123,6 +150,6 @@ mod tests {
         let new = Pki::new("edge1", "gw").unwrap();
         assert_ne!(old.bundle_pem(), new.bundle_pem());
         assert_eq!(old.server.chain_pem.matches("BEGIN CERTIFICATE").count(), 2);
-        assert!(old.server_config().is_ok());
+        assert!(old.server_config(CertificateFault::None).is_ok());
     }
 }

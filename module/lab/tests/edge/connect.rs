@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use slice_lab::edge::mqtt::{Connect, Packet};
-use slice_lab::edge::{Edge, EdgeOptions};
+use slice_lab::edge::{CertificateFault, Edge, EdgeOptions};
 
 use crate::raw::{ACK, DEADLINE, EVENTS, Raw, connect_packet, now, publish, token};
 
@@ -251,4 +251,58 @@ async fn after_a_rotation_the_old_root_is_worth_nothing() {
     edge.wait_for(|view| view.counters().tls_failed == 1, DEADLINE)
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_faulty_certificate_is_sent_and_lifted_without_a_restart() {
+    let edge = Edge::start(EdgeOptions::quick()).await.unwrap();
+    for (fault, words) in [
+        (CertificateFault::WrongName, "not valid for name"),
+        (CertificateFault::NotYetValid, "not valid yet"),
+        (CertificateFault::Expired, "expired"),
+    ] {
+        edge.faults(|faults| faults.certificate = fault);
+        let Err(error) = Raw::tls(&edge).await else {
+            panic!("{fault:?} was accepted")
+        };
+        assert!(error.to_string().contains(words), "{fault:?}: {error}");
+    }
+    edge.faults(|faults| faults.certificate = CertificateFault::None);
+    Raw::module(&edge, "slice-healer").await;
+}
+
+#[tokio::test]
+async fn the_packet_journal_goes_to_a_file_line_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets.jsonl");
+    let options = EdgeOptions {
+        journal_file: Some(path.clone()),
+        ..EdgeOptions::quick()
+    };
+    let edge = Edge::start(options).await.unwrap();
+    let mut raw = Raw::module(&edge, "slice-healer").await;
+    raw.publish(1, EVENTS, b"{}").await;
+    assert_eq!(raw.next().await, Some(ACK));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let kinds: Vec<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| {
+            format!(
+                "{} {}",
+                line["way"].as_str().unwrap(),
+                line["kind"].as_str().unwrap()
+            )
+        })
+        .collect();
+    let wanted = [
+        "event accepted",
+        "event tls",
+        "in CONNECT",
+        "out CONNACK",
+        "in PUBLISH",
+        "out PUBACK",
+    ];
+    assert_eq!(kinds, wanted);
+    assert!(!text.contains("sig="), "a signature was written down");
 }

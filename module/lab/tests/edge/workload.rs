@@ -7,7 +7,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
 use slice_lab::edge::{BundleFault, Edge, EdgeOptions, WorkloadFault};
 
-use crate::raw::{QUIET, get, http, http_text, post};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::raw::{DEADLINE, QUIET, get, http, http_text, post};
 
 const SIGN: &str = "/modules/slice-healer/genid/1/sign?api-version=2018-06-28";
 
@@ -212,4 +214,53 @@ async fn an_eleventh_connection_is_closed_without_an_answer() {
     while http(&edge, head, "").await.is_err() {
         tokio::task::yield_now().await;
     }
+}
+
+/// The C SDK puts the socket's path there.
+#[tokio::test]
+async fn any_host_header_will_do() {
+    let edge = Edge::start(EdgeOptions::quick()).await.unwrap();
+    let head = "GET /trust-bundle?api-version=2018-06-28 HTTP/1.1\r\nConnection: close";
+    for host in [
+        "Host: /var/run/iotedge/workload.sock",
+        "Host: ",
+        "Host: a b",
+    ] {
+        let reply = http_text(&edge, &format!("{head}\r\n{host}\r\n\r\n"))
+            .await
+            .unwrap();
+        assert_eq!(reply.status, 200, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_answered_with_408() {
+    let edge = Edge::start(EdgeOptions::quick()).await.unwrap();
+    let text = format!("POST {SIGN} HTTP/1.1\r\nConnection: close\r\nContent-Length: 90\r\n\r\n{{");
+    assert_eq!(http_text(&edge, &text).await.unwrap().status, 408);
+}
+
+#[tokio::test]
+async fn the_api_can_be_had_over_tcp_as_well() {
+    let workload_http = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+    let edge = Edge::start(EdgeOptions {
+        workload_http,
+        ..EdgeOptions::quick()
+    })
+    .await
+    .unwrap();
+    let address = edge.workload_http().unwrap();
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request =
+        "GET /modules?api-version=2018-06-28 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(DEADLINE, stream.read_to_string(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("slice-healer"),
+        "{answer}"
+    );
 }
