@@ -5,4 +5,5 @@
 pub mod edge;
 pub mod journal;
 pub mod kube;
+pub mod scenario;
 pub mod traffic;
