@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::look;
@@ -17,6 +17,8 @@ pub(super) type Script = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<Outcome, 
 
 /// Deadline of every wait for the product.
 pub(super) const LONG: Duration = Duration::from_secs(60);
+/// Right answers before and after a story.
+const REQUESTS: u64 = 75;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(25);
 
@@ -68,18 +70,34 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until the product says that it sees the cluster and that all is well.
+    /// Waits until the product says that it sees the cluster, and nothing wrong with the Service.
     pub(super) async fn product_ready(&self) -> Result<(), String> {
         self.until("the product reports a synced cluster", LONG, |stage| {
-            let twin = stage.world.twin();
-            twin["cluster"]["state"] == "synced" && twin["health"]["state"] == "healthy"
+            stage.world.twin()["cluster"]["state"] == "synced" && stage.told_well()
         })
         .await?;
         self.say(
             "ready",
             "the product is connected and sees that all is well",
         );
-        Ok(())
+        self.more_requests().await
+    }
+
+    /// Lets some requests through, so that the picture shows how it is before and after.
+    async fn more_requests(&self) -> Result<(), String> {
+        let before = self.world.traffic().total().right();
+        self.until("requests are answered", LONG, |stage| {
+            stage.world.traffic().total().right() >= before + REQUESTS
+        })
+        .await
+    }
+
+    /// Whether the fleet sees no finding on the Service in the twin.
+    pub(super) fn told_well(&self) -> bool {
+        let twin = self.world.twin();
+        let state = twin["health"]["state"].as_str().unwrap_or_default();
+        let worst = &twin["findings"]["worst"][format!("{NAMESPACE}/{SERVICE}")];
+        matches!(state, "healthy" | "degraded") && worst.is_null()
     }
 
     /// Waits until the controller has looked at everything.
@@ -118,10 +136,11 @@ impl Stage {
         })
         .await?;
         self.until("the twin says that all is well", LONG, |stage| {
-            let twin = stage.world.twin();
-            twin["health"]["state"] == "healthy" && twin["heals"]["succeeded"] != json!(0)
+            let succeeded = stage.world.twin()["heals"]["succeeded"].as_u64();
+            stage.told_well() && succeeded.is_some_and(|count| count > 0)
         })
         .await?;
+        self.more_requests().await?;
         Ok(Outcome::Healed)
     }
 

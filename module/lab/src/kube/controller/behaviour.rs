@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -46,6 +47,8 @@ pub(super) struct Behaviour {
     pub(super) cache_hits: HashSet<ServiceKey>,
     pub(super) refusal: Option<Refusal>,
     pub(super) no_creates_until: Option<Instant>,
+    /// In place of the option's.
+    pub(super) backoff: Option<Duration>,
 }
 
 /// Shared by the handle, which writes, and the task, which reads.

@@ -149,6 +149,12 @@ impl Controller {
         self.change(|behaviour| behaviour.refusal = refusal);
     }
 
+    /// From now on the first retry of a failed sync comes after this time, as it does for a Service
+    /// that has failed for long.
+    pub fn back_off_by(&self, first: Duration) {
+        self.change(|behaviour| behaviour.backoff = Some(first));
+    }
+
     /// No slice is created for this time; Services that lack one are looked at when it is over.
     pub fn withhold_creates(&self, time: Duration) {
         let until = Instant::now() + time;

@@ -258,7 +258,8 @@ impl Runner {
             return;
         }
         let factor = 1_u32 << (*failures - 1).min(10);
-        let delay = self.options.backoff * factor.min(1000);
+        let first = self.control.behaviour().backoff;
+        let delay = first.unwrap_or(self.options.backoff) * factor.min(1000);
         self.log.line(lines::retrying(&key.0, &key.1, error));
         let at = Instant::now() + delay;
         self.queue.entry(key).or_insert(Due { at, retry: true });

@@ -88,10 +88,9 @@ async fn a_cache_hit_lasts_until_the_slice_is_deleted() {
 
 #[tokio::test]
 async fn refused_writes_back_off_and_a_refresh_cuts_the_wait() {
-    let mut options = super::super::ControllerOptions::quick();
-    options.backoff = Duration::from_secs(600);
-    let rig = Rig::with(options).await;
+    let rig = Rig::new().await;
     rig.deployed().await;
+    rig.controller.back_off_by(Duration::from_secs(512));
     rig.controller.refuse_writes(Some(Refusal::Denied));
     rig.cluster
         .redeploy("line1", "model-endpoint", "v2.1")
