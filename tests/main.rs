@@ -5,6 +5,7 @@ mod cluster_trouble;
 mod cluster_watch;
 mod differential;
 mod doctor_cluster;
+mod inspect_live;
 mod journal_damage;
 mod journal_fixtures;
 mod journal_follow;

@@ -2,48 +2,26 @@
 //! that follow from it: kind, Service, slice, severity by the effect on traffic, and remedy.
 //! The severity is worked out here a second time, from the rule and not from the judge.
 
+mod bench;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::{Result, ensure};
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
-use slice_core::judge::{Finding, FindingKind, RemedyAction, Severity};
+use slice_core::judge::{FindingKind, RemedyAction, Severity};
 
 use super::differential::{judge, on_slices};
+use bench::*;
 
 use FindingKind::*;
-use RemedyAction::{None as NoHeal, RefreshService as Refresh};
+use RemedyAction::None as NoHeal;
 use Severity::{Critical, Info, Warning};
 
-const SERVICES: usize = 1;
-const PODS: usize = 2;
-const ENDPOINTS: usize = 3;
-const SLICES: usize = 4;
 /// How often each corruption is tried, on different targets.
 const TIMES: usize = 2;
-const MANAGER: &str = "endpointslice.kubernetes.io/managed-by";
-const NAME: &str = "kubernetes.io/service-name";
-const HEADLESS: &str = "service.kubernetes.io/headless";
-const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-const MIRRORING: &str = "endpointslicemirroring-controller.k8s.io";
-
-/// One finding that must be made.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
-    kind: FindingKind,
-    service: String,
-    slice: Option<String>,
-    severity: Severity,
-    remedy: RemedyAction,
-}
-
-/// The dump, a source of chance, and what a corruption may ask of them.
-struct Bench {
-    lists: Vec<Value>,
-    rng: StdRng,
-}
 
 type Corruption = fn(&mut Bench) -> Option<Vec<Due>>;
 
@@ -125,143 +103,6 @@ pub(crate) fn every_corruption_is_found(lists: &[Value], version: &str, seed: u6
     std::io::stderr().write_all(report.as_bytes())?;
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
-}
-
-impl Due {
-    fn of(finding: &Finding) -> Self {
-        Self {
-            kind: finding.kind,
-            service: finding.service.clone().unwrap_or_default(),
-            slice: finding.slice.clone(),
-            severity: finding.severity,
-            remedy: finding.remedy.action,
-        }
-    }
-}
-
-/// Where an endpoint is: index of its slice, its own index.
-#[derive(Clone, Copy)]
-struct At(usize, usize);
-
-impl Bench {
-    fn items(&self, list: usize) -> &[Value] {
-        self.lists[list]["items"]
-            .as_array()
-            .map_or(&[], Vec::as_slice)
-    }
-
-    #[expect(clippy::expect_used, reason = "a dump is made of lists")]
-    fn items_mut(&mut self, list: usize) -> &mut Vec<Value> {
-        self.lists[list]["items"].as_array_mut().expect("a list")
-    }
-
-    fn slice(&mut self, at: usize) -> &mut Value {
-        &mut self.items_mut(SLICES)[at]
-    }
-
-    fn endpoint(&mut self, at: At) -> &mut Value {
-        &mut self.slice(at.0)["endpoints"][at.1]
-    }
-
-    fn any<T: Copy>(&mut self, from: &[T]) -> Option<T> {
-        (!from.is_empty()).then(|| from[self.rng.random_range(0..from.len())])
-    }
-
-    fn service_of(&self, slice: &Value) -> &Value {
-        let name = &slice["metadata"]["labels"][NAME];
-        let found = self
-            .items(SERVICES)
-            .iter()
-            .find(|s| s["metadata"]["name"] == *name);
-        found.unwrap_or(&Value::Null)
-    }
-
-    /// Whether proxies or DNS use a slice at all.
-    fn is_used(&self, slice: &Value) -> bool {
-        is_headless(self.service_of(slice))
-            || slice["ports"].as_array().is_some_and(|p| !p.is_empty())
-    }
-
-    /// Some slice of the controller that fits.
-    fn some_slice(&mut self, fits: impl Fn(&Self, &Value) -> bool) -> Option<usize> {
-        let all: Vec<usize> = (0..self.items(SLICES).len())
-            .filter(|n| {
-                let slice = &self.items(SLICES)[*n];
-                slice["metadata"]["labels"][MANAGER] == CONTROLLER && fits(self, slice)
-            })
-            .collect();
-        self.any(&all)
-    }
-
-    /// Some endpoint of the controller's slices that fits.
-    fn some_endpoint(&mut self, fits: impl Fn(&Self, &Value, &Value) -> bool) -> Option<At> {
-        let mut all = Vec::new();
-        for (n, slice) in self.items(SLICES).iter().enumerate() {
-            if slice["metadata"]["labels"][MANAGER] != CONTROLLER {
-                continue;
-            }
-            for (m, endpoint) in endpoints(slice).iter().enumerate() {
-                if fits(self, slice, endpoint) {
-                    all.push(At(n, m));
-                }
-            }
-        }
-        self.any(&all)
-    }
-
-    /// Used ready endpoints of a slice's Service and family.
-    fn served(&self, like: &Value) -> usize {
-        self.items(SLICES)
-            .iter()
-            .filter(|s| {
-                s["metadata"]["labels"][NAME] == like["metadata"]["labels"][NAME]
-                    && s["addressType"] == like["addressType"]
-                    && self.is_used(s)
-            })
-            .flat_map(endpoints)
-            .filter(|e| is_ready(e))
-            .count()
-    }
-
-    fn due(&self, kind: FindingKind, slice: usize, severity: Severity) -> Due {
-        let slice = &self.items(SLICES)[slice];
-        Due {
-            kind,
-            service: text(&slice["metadata"]["labels"][NAME]),
-            slice: Some(text(&slice["metadata"]["name"])),
-            severity,
-            remedy: Refresh,
-        }
-    }
-
-    fn address(&self, slice: usize) -> Value {
-        let v6 = self.items(SLICES)[slice]["addressType"] == "IPv6";
-        json!(if v6 { "2001:db8::77" } else { "192.0.2.77" })
-    }
-
-    /// Adds a slice like another one.
-    fn add(&mut self, mut slice: Value) -> usize {
-        slice["metadata"]["name"] = json!("added");
-        slice["metadata"]["uid"] = json!("added-uid");
-        self.items_mut(SLICES).push(slice);
-        self.items(SLICES).len() - 1
-    }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn endpoints(slice: &Value) -> &[Value] {
-    slice["endpoints"].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn is_ready(endpoint: &Value) -> bool {
-    endpoint["conditions"]["ready"] == true
-}
-
-fn is_headless(service: &Value) -> bool {
-    service["spec"]["clusterIP"] == "None"
 }
 
 fn ghost(b: &mut Bench) -> Option<Vec<Due>> {
@@ -549,7 +390,7 @@ fn endpoints_drift(b: &mut Bench) -> Option<Vec<Due>> {
         service,
         slice: None,
         severity: Warning,
-        remedy: Refresh,
+        remedy: RemedyAction::RefreshService,
     }])
 }
 

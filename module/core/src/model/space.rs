@@ -1,7 +1,7 @@
 //! One namespace of the world: its objects, which pods carry which label, which Services select
 //! which label, which slices name which pod.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::key::ServiceKey;
@@ -21,7 +21,8 @@ type Entry = (Box<str>, Box<str>);
 pub(super) struct Space {
     pub(super) object: Option<Namespace>,
     pub(super) services: HashMap<Arc<str>, Service>,
-    pub(super) pods: HashMap<Arc<str>, Pod>,
+    /// Boxed: a hash table keeps room for as many again.
+    pub(super) pods: HashMap<Arc<str>, Box<Pod>>,
     pub(super) slices: HashMap<Arc<str>, Slice>,
     pub(super) endpoints: HashMap<Arc<str>, Endpoints>,
     /// Label key, then value, then the pods that carry it.
@@ -31,7 +32,7 @@ pub(super) struct Space {
     /// Service, then the slices that name it or are owned by it.
     pub(super) slices_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Pod name, then the Services with a slice that names it, with how often.
-    referring: HashMap<Box<str>, BTreeMap<ServiceKey, usize>>,
+    referring: HashMap<Box<str>, Vec<(ServiceKey, usize)>>,
 }
 
 impl Space {
@@ -114,10 +115,10 @@ impl Space {
                 }
             }
         }
-        self.pods.insert(name, pod);
+        self.pods.insert(name, Box::new(pod));
     }
 
-    pub(super) fn remove_pod(&mut self, name: &str) -> Option<Pod> {
+    pub(super) fn remove_pod(&mut self, name: &str) -> Option<Box<Pod>> {
         let pod = self.pods.remove(name)?;
         for (k, v) in pod.meta.labels.iter() {
             let Some(values) = self.carriers.get_mut(k) else {
@@ -142,7 +143,7 @@ impl Space {
             self.referring
                 .get(name)
                 .into_iter()
-                .flat_map(|r| r.keys().cloned()),
+                .flat_map(|r| r.iter().map(|(key, _)| key.clone())),
         );
         let Some(pod) = self.pods.get(name) else {
             return;
@@ -180,7 +181,7 @@ impl Space {
         let mut selected: Vec<&Pod> = fewest
             .into_iter()
             .flatten()
-            .filter_map(|name| self.pods.get(name))
+            .filter_map(|name| self.pods.get(name).map(AsRef::as_ref))
             .filter(|pod| pod.meta.labels.matches(selector))
             .collect();
         selected.sort_unstable_by(|a, b| a.meta.name.cmp(&b.meta.name));
@@ -224,11 +225,15 @@ impl Space {
     }
 
     pub(super) fn refer(&mut self, pod: &str, service: &ServiceKey) {
-        if !self.referring.contains_key(pod) {
-            self.referring.insert(pod.into(), BTreeMap::new());
-        }
-        if let Some(referring) = self.referring.get_mut(pod) {
-            *referring.entry(service.clone()).or_default() += 1;
+        let Some(referring) = self.referring.get_mut(pod) else {
+            // Nearly always one Service.
+            self.referring
+                .insert(pod.into(), vec![(service.clone(), 1)]);
+            return;
+        };
+        match referring.iter_mut().find(|(key, _)| key == service) {
+            Some((_, times)) => *times += 1,
+            None => referring.push((service.clone(), 1)),
         }
     }
 
@@ -236,12 +241,10 @@ impl Space {
         let Some(referring) = self.referring.get_mut(pod) else {
             return;
         };
-        if let Some(times) = referring.get_mut(service) {
+        if let Some((_, times)) = referring.iter_mut().find(|(key, _)| key == service) {
             *times -= 1;
-            if *times == 0 {
-                referring.remove(service);
-            }
         }
+        referring.retain(|(_, times)| *times > 0);
         if referring.is_empty() {
             self.referring.remove(pod);
         }

@@ -164,7 +164,11 @@ impl World {
 
     /// The pod of this name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Pod> {
-        self.spaces.get(namespace)?.pods.get(name)
+        self.spaces
+            .get(namespace)?
+            .pods
+            .get(name)
+            .map(AsRef::as_ref)
     }
 
     /// The slice of this name.
@@ -246,7 +250,10 @@ impl World {
         self.counts.pods += 1;
         for address in addresses {
             self.touch_address(address, touched);
-            let pods = self.at_address.entry(address).or_default();
+            let pods = self
+                .at_address
+                .entry(address)
+                .or_insert_with(|| Vec::with_capacity(1));
             if !pods.contains(&key) {
                 pods.push(key.clone());
             }
