@@ -38,11 +38,13 @@ impl<'a> Bench<'a> {
             .service()
             .filter(|s| s.is_controlled() && view.seen(Kind::Pod))
             .map(|service| Expectation::new(service, &pods, view, ctx));
+        let is_headless = view.service().is_some_and(Service::is_headless);
         let ready_families = [IpFamily::IPv4, IpFamily::IPv6]
             .into_iter()
             .filter(|family| {
                 slices.iter().any(|s| {
                     s.family() == Some(*family)
+                        && (is_headless || !has_headless_label(s))
                         && s.endpoints.iter().any(|e| e.conditions.is_ready())
                 })
             })

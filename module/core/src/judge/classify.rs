@@ -118,10 +118,7 @@ pub(super) fn metadata(bench: &Bench<'_>, out: &mut Vec<Finding>) {
             && slice.endpoints.iter().any(|e| e.conditions.is_ready());
         let (severity, effect) = if !hidden {
             (Severity::Info, "Traffic is not affected.")
-        } else if bench
-            .right_slices()
-            .any(|s| s.endpoints.iter().any(|e| bench.is_routed(s, e)))
-        {
+        } else if others_serve(bench, slice) {
             (
                 Severity::Warning,
                 "Proxies skip the slice for its headless label.",
@@ -150,6 +147,15 @@ pub(super) fn metadata(bench: &Bench<'_>, out: &mut Vec<Finding>) {
                 .cured_by(bench.refresh(Some(slice))),
         );
     }
+}
+
+/// Whether another slice of the family has a ready endpoint that traffic reaches.
+fn others_serve(bench: &Bench<'_>, slice: &Slice) -> bool {
+    bench.right_slices().any(|s| {
+        s.family() == slice.family()
+            && bench.is_used(s)
+            && s.endpoints.iter().any(|e| e.conditions.is_ready())
+    })
 }
 
 /// The labels that the controller gives a slice: the Service's, and three of its own.
