@@ -20,6 +20,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let seen = CancellationToken::new();
     let style = view::Style {
         width: 160,
+        height: 45,
         colour: io::stderr().is_terminal(),
     };
     let viewer = {

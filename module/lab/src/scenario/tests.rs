@@ -18,6 +18,7 @@ use crate::kube::{DeleteOptions, object, resource};
 const LONG: Duration = Duration::from_secs(30);
 const PLAIN: Style = Style {
     width: 100,
+    height: 50,
     colour: false,
 };
 
@@ -285,10 +286,23 @@ healed
 
     let narrow = Style {
         width: 20,
+        height: 17,
         colour: true,
     };
     let coloured = render(&frame, narrow);
     assert!(coloured.contains("\x1b[31m") && coloured.contains('…'));
+    // It fits, and happenings are what has no room.
+    assert!(coloured.lines().count() < 17 && !coloured.contains("11.9 s"));
+    assert!(
+        render(
+            &frame,
+            Style {
+                height: 18,
+                ..narrow
+            }
+        )
+        .contains("11.9 s")
+    );
     let nobody = Frame {
         now: Vec::new(),
         ..frame

@@ -79,6 +79,8 @@ impl Frame {
 pub struct Style {
     /// Columns; longer lines are cut.
     pub width: usize,
+    /// Rows; a picture shows fewer happenings rather than be higher.
+    pub height: usize,
     /// Whether colours are used.
     pub colour: bool,
 }
@@ -141,8 +143,13 @@ pub fn render(frame: &Frame, style: Style) -> String {
         frame.telemetry
     )));
     line(String::new());
-    for happening in &frame.events {
-        line(happened(happening, style));
+    // One row is the cursor's, two are the outcome's.
+    let taken = out.lines().count() + 3;
+    let room = style.height.saturating_sub(taken);
+    let skip = frame.events.len().saturating_sub(room);
+    for happening in &frame.events[skip..] {
+        out.push_str(&happened(happening, style));
+        out.push('\n');
     }
     if let Some(outcome) = frame.outcome {
         let code = match outcome {
@@ -150,8 +157,9 @@ pub fn render(frame: &Frame, style: Style) -> String {
             Outcome::Held => YELLOW,
             Outcome::Failed => RED,
         };
-        line(String::new());
-        line(style.paint(code, outcome.as_str()));
+        out.push('\n');
+        out.push_str(&style.paint(code, outcome.as_str()));
+        out.push('\n');
     }
     out
 }
@@ -180,6 +188,16 @@ fn clock(ms: u64) -> String {
 
 fn requests(frame: &Frame, style: Style) -> String {
     let total = frame.total;
+    let plain = format!(
+        "requests  {} sent · {} right · {} wrong version · {} failed",
+        total.sent,
+        total.right(),
+        total.wrong,
+        total.failed
+    );
+    if !style.colour || plain.chars().count() > style.width {
+        return style.cut(&plain);
+    }
     let part = |code: &str, count: u64, what: &str| {
         let text = format!("{count} {what}");
         if count == 0 {
@@ -200,25 +218,28 @@ fn requests(frame: &Frame, style: Style) -> String {
 /// One character a window: the higher, the more of its requests were right.
 fn sparkline(windows: &[Counts], style: Style) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    windows.iter().fold(String::new(), |mut line, window| {
-        let bar = match window.sent {
-            0 => ' ',
-            // Rounded down: a full bar means that not one request went wrong.
-            sent => {
-                let step = usize::try_from(window.right() * 7 / sent).unwrap_or(0);
-                BARS[step.min(7)]
-            }
-        };
-        let code = if window.failed > 0 {
-            RED
-        } else if window.wrong > 0 {
-            YELLOW
-        } else {
-            GREEN
-        };
-        line.push_str(&style.paint(code, &bar.to_string()));
-        line
-    })
+    let skip = windows.len().saturating_sub(style.width.saturating_sub(2));
+    windows[skip..]
+        .iter()
+        .fold(String::new(), |mut line, window| {
+            let bar = match window.sent {
+                0 => ' ',
+                // Rounded down: a full bar means that not one request went wrong.
+                sent => {
+                    let step = usize::try_from(window.right() * 7 / sent).unwrap_or(0);
+                    BARS[step.min(7)]
+                }
+            };
+            let code = if window.failed > 0 {
+                RED
+            } else if window.wrong > 0 {
+                YELLOW
+            } else {
+                GREEN
+            };
+            line.push_str(&style.paint(code, &bar.to_string()));
+            line
+        })
 }
 
 fn endpoints(list: &[Endpoint], style: Style) -> Vec<String> {
