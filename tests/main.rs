@@ -1,5 +1,6 @@
 //! One file a behaviour; see CONTRIBUTING.md.
 
+mod behaviour;
 mod catalogue;
 mod cluster_trouble;
 mod cluster_watch;

@@ -29,6 +29,8 @@ enum Command {
     Sweep(cmd::sweep::Args),
     Signals(cmd::signals::Args),
     Verify(cmd::verify::Args),
+    #[cfg(feature = "lab")]
+    Lab(cmd::lab::Args),
     /// Checks what `run` needs, and what makes staleness likely, and says what to do
     Doctor(cmd::doctor::Args),
     /// Shows the settings in force and where each came from
@@ -54,6 +56,8 @@ impl Cli {
             Command::Sweep(args) => cmd::sweep::run(args, load()?).await,
             Command::Signals(args) => cmd::signals::run(args, load()?).await,
             Command::Verify(args) => cmd::verify::run(args, load()?).await,
+            #[cfg(feature = "lab")]
+            Command::Lab(args) => cmd::lab::run(args).await,
             Command::Doctor(args) => cmd::doctor::run(args, load()?).await,
             Command::Config(args) => cmd::config::run(args, load).await,
             Command::Health => cmd::health::run(load()?).await,
@@ -64,6 +68,8 @@ impl Cli {
     pub fn failure(&self) -> u8 {
         match self.command {
             Command::Run(_) | Command::Health => 1,
+            #[cfg(feature = "lab")]
+            Command::Lab(_) => 1,
             Command::Inspect(_)
             | Command::Heal(_)
             | Command::Sweep(_)

@@ -108,8 +108,14 @@ impl Stale {
 /// # Errors
 /// When the API server refuses, or the controller does not write the slices.
 pub async fn healthy(plane: &ControlPlane, stem: &str) -> Result<Stale> {
-    let client = plane.client().await?;
-    let namespace = plane.namespace(stem).await?;
+    healthy_in(plane.client().await?, plane.namespace(stem).await?).await
+}
+
+/// As [`healthy`], in a namespace of any cluster.
+///
+/// # Errors
+/// As [`healthy`].
+pub async fn healthy_in(client: Client, namespace: String) -> Result<Stale> {
     let node = format!("node-{namespace}");
     objects::create_node(&client, &node).await?;
     objects::create_service(&client, &namespace, SERVICE).await?;

@@ -13,6 +13,8 @@ pub mod findings;
 pub mod heal;
 pub mod health;
 pub mod inspect;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod live;
 pub mod output;
 pub mod run;

@@ -175,7 +175,7 @@ fn heal_event(
     now: Now,
 ) -> Event {
     let key = &incident.service;
-    let first = &incident.findings[0];
+    let first = &active.begun_for;
     let action = active.ladder.last_action();
     let message = match (outcome, detail) {
         (HealOutcome::Healed, _) => {

@@ -176,12 +176,16 @@ impl Engine {
         };
         incident.attempts += 1;
         incident.held = None;
+        let Some(begun_for) = incident.findings.first().cloned() else {
+            return;
+        };
         let ladder = Ladder::new(key.clone(), incident.id.clone(), manual);
         self.active = Some(Active {
             ladder,
             action: None,
             began: now,
             stale_since: incident.since,
+            begun_for,
             story: Vec::new(),
         });
         self.climb(crate::heal::ladder::Happened::Tick, now, out);

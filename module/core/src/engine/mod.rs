@@ -75,6 +75,8 @@ struct Active {
     began: Now,
     /// First sight of the staleness.
     stale_since: Duration,
+    /// What it was begun for; a delete changes what is wrong meanwhile.
+    begun_for: Finding,
     story: Vec<String>,
 }
 

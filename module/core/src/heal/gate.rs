@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::policy::{LoadBalancers, Scope};
 use crate::model::{Manager, Meta, Namespace, Service, ServiceKey, ServiceType, Slice};
 
+/// Namespace and name of this product's own canary Service.
+pub const OWN_NAME: &str = "slice-healer";
+
 /// The annotation that takes a Service, a slice or a whole namespace out of healing.
 pub const IGNORE: &str = "slice-healer.io/ignore";
 
@@ -142,6 +145,10 @@ pub fn delete(input: &GateInput<'_>) -> Result<(), HoldReason> {
 
 /// Whether scope settings leave this Service in, whatever its locality.
 pub fn is_in_scope(scope: &Scope, key: &ServiceKey, service: Option<&Service>) -> bool {
+    if key.namespace.as_ref() == OWN_NAME && key.name.as_ref() == OWN_NAME {
+        // The canary is there to select nothing, and is nobody's traffic.
+        return false;
+    }
     let namespace = key.namespace.as_ref();
     let named = |list: &[String]| list.iter().any(|n| n == namespace);
     (scope.namespaces.is_empty() || named(&scope.namespaces))
