@@ -16,6 +16,7 @@ mod journal_sense;
 mod journal_signals;
 mod kubernetes_rights;
 mod lab_cluster;
+mod lab_stories;
 mod module_process;
 mod mutation;
 mod peers;

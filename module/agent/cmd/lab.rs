@@ -134,9 +134,12 @@ fn watch(
 }
 
 fn style(terminal: bool) -> Style {
-    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let size = rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .filter(|s| s.ws_col > 0);
     Style {
-        width: columns.unwrap_or(100),
+        width: size.map_or(100, |s| usize::from(s.ws_col)),
+        height: size.map_or(50, |s| usize::from(s.ws_row)),
         colour: terminal && std::env::var_os("NO_COLOR").is_none(),
     }
 }

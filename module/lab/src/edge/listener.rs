@@ -11,6 +11,9 @@ use super::connection;
 use super::error::EdgeError;
 use super::world::World;
 
+/// How long a port of our own that is taken is waited for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// A running hub.
 pub(crate) struct Listener {
     stop: CancellationToken,
@@ -30,7 +33,7 @@ impl Listener {
             address: address.to_string(),
             source,
         };
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        let socket = bind(address).await.map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?;
         let stop = world.stop.child_token();
         let task = tokio::spawn(accept_all(Arc::clone(world), socket, stop.clone()));
@@ -49,6 +52,23 @@ impl Listener {
                 module.inputs.recall();
             }
         });
+    }
+}
+
+/// Binds; a port that somebody's outgoing connection has taken since the hub went away is waited for.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let begun = tokio::time::Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Err(taken)
+                if taken.kind() == std::io::ErrorKind::AddrInUse
+                    && address.port() != 0
+                    && begun.elapsed() < PATIENCE =>
+            {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            other => return other,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ enum State {
     Serving(CancellationToken, JoinHandle<()>),
     /// Bound but not listening: connections are refused and nobody else takes the port.
     Parked(TcpSocket),
-    /// Between the two; stays only when the port could not be bound again.
+    /// Between the two; stays only when the parked socket could not listen.
     Lost,
 }
 
@@ -40,7 +40,7 @@ impl Listener {
         shared: Arc<Shared>,
         shutdown: CancellationToken,
     ) -> io::Result<Self> {
-        let socket = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let socket = bound(SocketAddr::from(([127, 0, 0, 1], 0)))?.listen(BACKLOG)?;
         let address = socket.local_addr()?;
         let state = serve(socket, Arc::clone(&shared), &shutdown);
         Ok(Self {
@@ -59,14 +59,12 @@ impl Listener {
     pub(crate) async fn stop(&self) -> io::Result<()> {
         let mut state = self.state.lock().await;
         if let State::Serving(stop, task) = &mut *state {
+            // Before the other one goes, so that at no moment somebody else can take the port.
+            let parked = bound(self.address)?;
             stop.cancel();
             // A task that was cancelled and joined has dropped its socket.
             let _ = task.await;
-            *state = State::Lost;
-            let socket = TcpSocket::new_v4()?;
-            socket.set_reuseaddr(true)?;
-            socket.bind(self.address)?;
-            *state = State::Parked(socket);
+            *state = State::Parked(parked);
         }
         Ok(())
     }
@@ -76,7 +74,7 @@ impl Listener {
         let mut state = self.state.lock().await;
         let socket = match std::mem::replace(&mut *state, State::Lost) {
             State::Parked(socket) => socket.listen(BACKLOG)?,
-            State::Lost => TcpListener::bind(self.address).await?,
+            State::Lost => bound(self.address)?.listen(BACKLOG)?,
             serving @ State::Serving(..) => {
                 *state = serving;
                 return Ok(());
@@ -85,6 +83,15 @@ impl Listener {
         *state = serve(socket, Arc::clone(&self.shared), &self.shutdown);
         Ok(())
     }
+}
+
+/// Shares its port with the next socket of ours, for the moment in which both exist.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 fn serve(socket: TcpListener, shared: Arc<Shared>, shutdown: &CancellationToken) -> State {
