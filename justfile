@@ -7,6 +7,10 @@ _default:
 ci:
     .ci/run
 
+# the whole loop on an embedded cluster, hub and journal
+lab *ARGS:
+    cargo run --release -- lab {{ ARGS }}
+
 # all tests, the real control plane included; installs what is missing
 test *ARGS:
     tests/run.sh {{ ARGS }}

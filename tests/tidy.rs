@@ -340,3 +340,49 @@ fn every_shipped_settings_file_is_loaded_by_a_test_or_the_product() -> Result<()
     }
     none(&faults, "what nobody loads may be broken")
 }
+
+#[test]
+fn every_dependency_has_a_reason_in_the_architecture() -> Result<()> {
+    let reasons = fs::read_to_string(root().join("ARCHITECTURE.md"))?;
+    let mut faults = Vec::new();
+    for folder in [
+        "",
+        "module/core/",
+        "module/journal/",
+        "module/hub/",
+        "module/lab/",
+    ] {
+        let manifest = format!("{folder}Cargo.toml");
+        let used = dependencies(&manifest)?;
+        ensure!(!used.is_empty(), "{manifest} names no dependency");
+        let silent = used.iter().filter(|name| !reasons.contains(name.as_str()));
+        faults.extend(silent.map(|name| format!("{manifest}: {name}")));
+    }
+    none(&faults, "ARCHITECTURE.md says why each dependency is there")
+}
+
+/// What the README tells a person to run is there.
+#[test]
+fn the_readme_names_files_and_settings_that_exist() -> Result<()> {
+    let readme = fs::read_to_string(root().join("README.md"))?;
+    let default = fs::read_to_string(root().join("config/default.toml"))?;
+    let mut faults = Vec::new();
+    let path = Regex::new(r"`((?:tests|config|module|docs|\.ci)/[A-Za-z0-9_./*-]+)`")?;
+    for found in path.captures_iter(&readme) {
+        let name = found[1].trim_end_matches('/').replace("/*", "");
+        if !root().join(&name).exists() {
+            faults.push(name);
+        }
+    }
+    let setting =
+        Regex::new(r"`(heal|cluster|serve|hub|report|journal)\.((?:[a-z_]+\.)?[a-z_]+)`")?;
+    for found in setting.captures_iter(&readme) {
+        let key = found[2].rsplit('.').next().unwrap_or_default().to_owned();
+        let camel = key.contains(|c: char| c.is_uppercase());
+        let reported = ["state"].contains(&key.as_str());
+        if !camel && !reported && !default.contains(&format!("\n{key} =")) {
+            faults.push(found[0].to_owned());
+        }
+    }
+    none(&faults, "README.md names what exists")
+}
