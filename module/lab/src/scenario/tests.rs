@@ -284,25 +284,19 @@ healed
 ";
     assert_eq!(picture, expected);
 
-    let narrow = Style {
+    let narrow = |height| Style {
         width: 20,
-        height: 17,
+        height,
         colour: true,
     };
-    let coloured = render(&frame, narrow);
+    let coloured = render(&frame, narrow(50));
     assert!(coloured.contains("\x1b[31m") && coloured.contains('…'));
-    // It fits, and happenings are what has no room.
-    assert!(coloured.lines().count() < 17 && !coloured.contains("11.9 s"));
-    assert!(
-        render(
-            &frame,
-            Style {
-                height: 18,
-                ..narrow
-            }
-        )
-        .contains("11.9 s")
-    );
+    // Fifteen rows of facts, two of the outcome, one of the cursor: happenings get what is left.
+    for (height, shown) in [(18, false), (19, true), (50, true)] {
+        let picture = render(&frame, narrow(height));
+        assert_eq!(picture.contains("11.9 s"), shown, "{height}");
+        assert!(picture.lines().count() < height, "{height}");
+    }
     let nobody = Frame {
         now: Vec::new(),
         ..frame
