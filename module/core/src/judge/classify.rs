@@ -294,10 +294,13 @@ pub(super) fn other_families(bench: &Bench<'_>, out: &mut Vec<Finding>) {
         if slice.family().is_some_and(|f| families.contains(&f)) {
             continue;
         }
-        let remedy = if slice.family().is_some() {
-            bench.refresh(Some(slice))
-        } else {
-            none("The controller makes no slices of this address type; delete it by hand.")
+        let remedy = match slice.family() {
+            None => none("The controller makes no slices of this address type; delete it by hand."),
+            Some(_) if !bench.ctx.delete_leftover => none(
+                "It is in nobody's way, and the controller removes it the next time that it writes \
+                 the Service's slices. Set heal.delete_leftover to have it removed now.",
+            ),
+            Some(_) => bench.refresh(Some(slice)),
         };
         out.push(
             bench
