@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Engine;
 use crate::event::{ClusterInput, Link, Now, Output};
 use crate::judge::{self, ControllerSign, JudgeContext};
-use crate::model::{Kind, ServiceKey};
+use crate::model::{Kind, Object, ObjectRef, ServiceKey, Slice};
 
 /// Without these kinds nothing can be judged. Endpoints and Namespaces only add to it.
 const NEEDED: [Kind; 4] = [Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Node];
@@ -66,8 +66,14 @@ impl Links {
 impl Engine {
     pub(super) fn cluster(&mut self, change: ClusterInput, now: Now) {
         let touched = match change {
-            ClusterInput::Apply(object) => self.world.apply(object),
-            ClusterInput::Deleted(object) => self.world.delete(&object),
+            ClusterInput::Apply(object) => {
+                self.note_churn(&object, now);
+                self.world.apply(object)
+            }
+            ClusterInput::Deleted(object) => {
+                self.note_churn_of_gone(&object, now);
+                self.world.delete(&object)
+            }
             ClusterInput::Reset(kind, objects) => self.world.reset(kind, objects),
             ClusterInput::Link(kind, link) => {
                 let was = self.links.synced();
@@ -96,6 +102,25 @@ impl Engine {
         self.dirty.extend(touched);
     }
 
+    /// Counts what the watch tells. A list that comes anew says nothing of how often it changed.
+    fn note_churn(&mut self, object: &Object, now: Now) {
+        if let Object::Slice(slice) = object
+            && !self.world.is_same(object)
+            && let Some(service) = service_of(slice)
+        {
+            self.churn.note(&service, now.mono);
+        }
+    }
+
+    fn note_churn_of_gone(&mut self, gone: &ObjectRef, now: Now) {
+        let namespace = gone.namespace.as_deref().unwrap_or_default();
+        if gone.kind == Kind::EndpointSlice
+            && let Some(service) = self.world.slice(namespace, &gone.name).and_then(service_of)
+        {
+            self.churn.note(&service, now.mono);
+        }
+    }
+
     /// Time alone changes some judgements; and a lost event must not be lost for ever.
     pub(super) fn sweep(&mut self, now: Now) {
         let passed = now.mono.saturating_sub(self.swept);
@@ -103,6 +128,7 @@ impl Engine {
             return;
         }
         self.swept = now.mono;
+        self.churn.expire(now.mono);
         let keys: Vec<ServiceKey> = self.world.services().collect();
         let share = passed.as_secs_f64() / super::FULL_SWEEP.as_secs_f64();
         let count = ((keys.len() as f64 * share).ceil() as usize).min(keys.len());
@@ -125,6 +151,7 @@ impl Engine {
         if !self.links.synced() {
             return;
         }
+        self.dirty.extend(self.churn.calmed(now.mono));
         let dirty = std::mem::take(&mut self.dirty);
         if dirty.is_empty() {
             return;
@@ -132,11 +159,14 @@ impl Engine {
         let ctx = self.judge_context(now);
         for key in dirty {
             let view = self.world.view(&key);
-            let findings = if judge::is_in_scope(&view, &ctx) {
-                judge::judge_service(&view, &ctx)
-            } else {
-                Vec::new()
-            };
+            let mut findings = Vec::new();
+            if judge::is_in_scope(&view, &ctx) {
+                findings = judge::judge_service(&view, &ctx);
+                if self.churn.is_high(&key) {
+                    findings.push(self.churn.finding(&key));
+                    findings.sort_by(judge::Finding::order);
+                }
+            }
             let fingerprint = view.fingerprint();
             self.judged(key, findings, fingerprint, now, out);
         }
@@ -154,4 +184,9 @@ impl Engine {
             mass_guard: false,
         }
     }
+}
+
+fn service_of(slice: &Slice) -> Option<ServiceKey> {
+    let namespace = slice.meta.namespace.as_ref();
+    Some(ServiceKey::new(namespace, slice.service_name()?))
 }

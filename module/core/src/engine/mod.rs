@@ -23,6 +23,7 @@ use crate::heal::ladder::Ladder;
 use crate::heal::policy::Policy;
 use crate::heal::record::{History, Intent};
 use crate::judge::Finding;
+use crate::judge::churn::Churn;
 use crate::model::{ServerVersion, ServiceKey, World};
 use crate::signal::{Signal, SignalWindow};
 
@@ -50,6 +51,7 @@ pub struct Engine {
     dirty: BTreeSet<ServiceKey>,
     swept: Duration,
     sweep_from: Option<ServiceKey>,
+    churn: Churn,
     findings: BTreeMap<ServiceKey, Vec<Finding>>,
     standing: findings::Standing,
     incidents: BTreeMap<ServiceKey, Incident>,
@@ -105,6 +107,7 @@ impl Engine {
     pub fn new(policy: Policy, history: &History, prefix: impl Into<String>) -> Self {
         Self {
             window: SignalWindow::new(policy.signal_window),
+            churn: churn(&policy),
             policy,
             world: World::default(),
             links: cluster::Links::default(),
@@ -167,6 +170,7 @@ impl Engine {
             self.next_incident_due(now),
             self.standing.next_due(self.policy.grace.refresh),
             self.canary.next_due(),
+            self.churn.next_due(),
         ];
         let soonest = due.into_iter().flatten().min();
         soonest.map_or(LONGEST_SLEEP, |at| {
@@ -207,6 +211,10 @@ impl Engine {
         self.window = self.window.with_length(policy.signal_window);
         let scope_changed = policy.scope != self.policy.scope
             || policy.delete_leftover != self.policy.delete_leftover;
+        if policy.churn_per_minute != self.policy.churn_per_minute {
+            self.churn = churn(&policy);
+            self.dirty.extend(self.findings.keys().cloned());
+        }
         self.policy = policy;
         for incident in self.incidents.values_mut() {
             incident.held = None;
@@ -259,4 +267,8 @@ impl Engine {
         }
         self.ladder_done(outcome, now, out);
     }
+}
+
+fn churn(policy: &Policy) -> Churn {
+    Churn::new(usize::try_from(policy.churn_per_minute).unwrap_or(usize::MAX))
 }

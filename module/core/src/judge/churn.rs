@@ -1,10 +1,13 @@
-//! Counts how often the slices of each Service change, by the minute. Pure: the caller gives the
-//! time, on a clock that only goes forward.
+//! Counts how often the slices of each Service change, by the minute, and says which change too
+//! often. Pure: the caller gives the time, on a clock that only goes forward.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use serde_json::json;
+
+use super::bench::none;
+use super::finding::{Evidence, Finding, FindingKind, Severity};
 use crate::model::ServiceKey;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,6 +18,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub struct Churn {
     threshold: usize,
     changes: HashMap<ServiceKey, VecDeque<Duration>>,
+    high: BTreeSet<ServiceKey>,
 }
 
 impl Churn {
@@ -23,28 +27,46 @@ impl Churn {
         Self {
             threshold,
             changes: HashMap::new(),
+            high: BTreeSet::new(),
         }
     }
 
-    /// Notes a change; the number of changes in the last minute if it is over the threshold.
-    pub fn note(&mut self, service: &ServiceKey, now: Duration) -> Option<usize> {
+    /// Notes a change.
+    pub fn note(&mut self, service: &ServiceKey, now: Duration) {
         let changes = self.changes.entry(service.clone()).or_default();
         changes.push_back(now);
         expire(changes, now);
         while changes.len() > self.threshold.saturating_add(1) {
             changes.pop_front();
         }
-        (changes.len() > self.threshold).then_some(changes.len())
+        if changes.len() > self.threshold {
+            self.high.insert(service.clone());
+        }
     }
 
-    /// How many changes of a Service there were in the last minute, counted up to one over the
-    /// threshold.
-    pub fn rate(&mut self, service: &ServiceKey, now: Duration) -> usize {
-        let Some(changes) = self.changes.get_mut(service) else {
-            return 0;
-        };
-        expire(changes, now);
-        changes.len()
+    /// Whether the Service changes too often. It does until it changes at most half as often as
+    /// that: at the threshold itself a finding would come and go.
+    pub fn is_high(&self, service: &ServiceKey) -> bool {
+        self.high.contains(service)
+    }
+
+    /// The Services that have calmed down since the last time.
+    pub fn calmed(&mut self, now: Duration) -> Vec<ServiceKey> {
+        let calm: Vec<ServiceKey> = self
+            .high
+            .iter()
+            .filter(|service| self.calm_at(service).is_none_or(|at| now >= at))
+            .cloned()
+            .collect();
+        for service in &calm {
+            self.high.remove(service);
+        }
+        calm
+    }
+
+    /// When the first Service calms down if nothing changes any more.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.high.iter().filter_map(|s| self.calm_at(s)).min()
     }
 
     /// Forgets what is older than a minute.
@@ -53,6 +75,39 @@ impl Churn {
             expire(changes, now);
             !changes.is_empty()
         });
+    }
+
+    /// What there is to say of a Service that changes too often.
+    pub fn finding(&self, service: &ServiceKey) -> Finding {
+        let threshold = self.threshold;
+        Finding {
+            kind: FindingKind::HighChurn,
+            severity: Severity::Info,
+            namespace: Some(service.namespace.to_string()),
+            service: Some(service.name.to_string()),
+            slice: None,
+            addresses: Vec::new(),
+            pod: None,
+            message: format!(
+                "The slices of {service} change more than {threshold} times a minute. Every node \
+                 rewrites its rules each time, so traffic follows late."
+            ),
+            evidence: Evidence {
+                expected: json!({"changesPerMinute": threshold}),
+                actual: json!({"changesPerMinute": format!("over {threshold}")}),
+            },
+            remedy: none(
+                "Right slices are not written to. Outside a large rollout, look for pods whose \
+                 readiness comes and goes (a probe that is too strict, restarts).",
+            ),
+        }
+    }
+
+    /// When a Service has changed seldom enough, if nothing changes any more.
+    fn calm_at(&self, service: &ServiceKey) -> Option<Duration> {
+        let changes = self.changes.get(service)?;
+        let last_too_many = changes.len().checked_sub(self.threshold / 2 + 1)?;
+        Some(*changes.get(last_too_many)? + MINUTE)
     }
 }
 
@@ -69,17 +124,40 @@ fn expire(changes: &mut VecDeque<Duration>, now: Duration) {
 mod tests {
     use super::*;
 
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
     #[test]
-    fn speaks_over_the_threshold_and_calms_down_after_a_minute() {
+    fn speaks_over_the_threshold_and_calms_down_at_half_of_it() {
         let mut churn = Churn::new(3);
         let key = ServiceKey::new("line1", "model");
-        let at = Duration::from_secs;
-        assert_eq!([1, 2, 3].map(|s| churn.note(&key, at(s))), [None; 3]);
-        assert_eq!(churn.note(&key, at(4)), Some(4));
-        assert_eq!(churn.rate(&key, at(62)), 2);
-        assert_eq!(churn.note(&ServiceKey::new("line1", "other"), at(62)), None);
+        for second in [1, 2, 3] {
+            churn.note(&key, at(second));
+            assert!(!churn.is_high(&key));
+        }
+        churn.note(&key, at(4));
+        churn.note(&ServiceKey::new("line1", "other"), at(4));
+        assert!(churn.is_high(&key));
+        // Of the changes at 1 to 4 only one is left at 63.
+        assert_eq!(churn.next_due(), Some(at(63)));
+        assert!(churn.calmed(at(62)).is_empty());
+        churn.expire(at(62));
+        assert_eq!(churn.calmed(at(63)), std::slice::from_ref(&key));
+        assert!(!churn.is_high(&key));
+        assert_eq!(churn.next_due(), None);
         churn.expire(at(200));
         assert!(churn.changes.is_empty());
+    }
+
+    #[test]
+    fn what_was_forgotten_is_calm() {
+        let mut churn = Churn::new(0);
+        let key = ServiceKey::new("line1", "model");
+        churn.note(&key, at(1));
+        assert!(churn.is_high(&key));
+        churn.expire(at(61));
+        assert_eq!(churn.calmed(at(61)), [key]);
     }
 
     #[test]

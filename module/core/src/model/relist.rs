@@ -61,7 +61,8 @@ impl World {
         all
     }
 
-    fn is_same(&self, object: &Object) -> bool {
+    /// Whether this very version of an object is known already.
+    pub(crate) fn is_same(&self, object: &Object) -> bool {
         let new = object.meta();
         let space = self.spaces.get(&new.namespace);
         let name = &new.name;
