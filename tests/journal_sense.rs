@@ -57,6 +57,13 @@ fn options(journald: &Journald, cursor: Option<String>) -> Result<Options> {
     })
 }
 
+fn signals(input: &JournalInput) -> &[Signal] {
+    match input {
+        JournalInput::Signals { signals, .. } => signals,
+        _ => &[],
+    }
+}
+
 struct Run {
     rx: mpsc::Receiver<JournalInput>,
     stop: CancellationToken,
@@ -82,24 +89,15 @@ impl Run {
         let (mut told, mut count) = (Vec::new(), 0);
         while count < n {
             let input = self.next().await?;
-            if let JournalInput::Signal(signal) = &input
-                && signal.service.as_deref() == Some(service)
-            {
-                count += signal.count;
+            for signal in signals(&input) {
+                if signal.service.as_deref() == Some(service) {
+                    count += signal.count;
+                }
             }
             told.push(input);
         }
         ensure!(count == n, "{service} {count} times: {told:?}");
         Ok(told)
-    }
-
-    /// Takes inputs until a position is told.
-    async fn position(&mut self) -> Result<String> {
-        loop {
-            if let JournalInput::Read { cursor } = self.next().await? {
-                return Ok(cursor);
-            }
-        }
     }
 
     /// Ends the thread, which may still have things to tell.
@@ -125,7 +123,7 @@ fn write(client: &Client, identifier: &str, message: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signals_come_before_the_position_that_covers_them_and_none_twice_after_a_restart()
+async fn signals_come_with_the_position_that_covers_them_and_none_twice_after_a_restart()
 -> Result<()> {
     let journald = Journald::start(&["Storage=volatile"], &[])?;
     let client = journald.client()?;
@@ -138,17 +136,12 @@ async fn signals_come_before_the_position_that_covers_them_and_none_twice_after_
     write(&client, "healer", "stale own-line")?;
     write(&client, "edge", "stale web")?;
     let told = run.until("web", 1).await?;
-    let signals: Vec<_> = told
-        .iter()
-        .filter(|i| matches!(i, JournalInput::Signal(_)))
-        .collect();
-    ensure!(signals.len() == 1, "our own line is no signal: {told:?}");
-    let Some(JournalInput::Signal(web)) = told.last() else {
+    let count = told.iter().flat_map(signals).count();
+    ensure!(count == 1, "our own line is no signal: {told:?}");
+    let Some(JournalInput::Signals { signals, cursor }) = told.last().cloned() else {
         anyhow::bail!("{told:?}")
     };
-    // The position may first be that of the lines before; then it is the signal's own.
-    while run.position().await? != web.cursor {}
-    let cursor = web.cursor.clone();
+    ensure!(signals[0].cursor == cursor, "{told:?}");
     run.end().await?;
 
     write(&client, "edge", "stale db")?;
@@ -177,7 +170,7 @@ async fn a_storm_is_counted_and_a_slow_receiver_loses_nothing() -> Result<()> {
     let mut run = Run::start(options(&journald, None)?, 1)?;
     let (mut web, mut others) = (0, 0);
     while (web, others) != (count, count) {
-        if let JournalInput::Signal(signal) = run.next().await? {
+        for signal in signals(&run.next().await?) {
             match signal.service.as_deref() {
                 Some("web") => web += signal.count,
                 _ => others += signal.count,

@@ -10,6 +10,7 @@ mod inspect_live;
 mod journal_damage;
 mod journal_fixtures;
 mod journal_follow;
+mod journal_kill;
 mod journal_read;
 mod journal_rules;
 mod journal_sense;

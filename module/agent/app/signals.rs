@@ -126,7 +126,7 @@ impl Ear {
     }
 
     async fn pass(&mut self, one: JournalInput) -> bool {
-        if let JournalInput::Read { cursor } = &one {
+        if let JournalInput::Signals { cursor, .. } | JournalInput::Read { cursor } = &one {
             self.cursor = Some(cursor.clone());
         }
         self.tx.send(Incoming::Journal(one)).await.is_ok()

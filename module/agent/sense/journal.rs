@@ -1,8 +1,8 @@
 //! Follows the host's journal on a thread of its own and turns what the rules match into signals.
 //!
-//! Which entry means what is the matcher's business. Nothing is lost between reading and the
-//! receiver: the position is told after the signals that it covers, and where the receiver is slow
-//! the thread waits, since the journal keeps.
+//! Which entry means what is the matcher's business. Nothing is lost or doubled between reading and
+//! the receiver: signals are told in one piece with the position that they bring the reading to,
+//! and where the receiver is slow the thread waits, since the journal keeps.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -120,11 +120,18 @@ fn has_suffix(unit: &str) -> bool {
 /// What comes out, in the order of the journal.
 #[derive(Clone, Debug)]
 pub enum JournalInput {
-    /// A rule matched.
-    Signal(Signal),
+    /// Rules matched. Everything up to the position has been told with it: who keeps both in one
+    /// transaction has each entry once, whenever the process dies.
+    Signals {
+        /// At least one, oldest first.
+        signals: Vec<Signal>,
+        /// The last entry's cursor.
+        cursor: String,
+    },
     /// The follower changed its state.
     State(JournalState),
-    /// Everything up to here has been told: to be kept for the next start.
+    /// Everything up to here has been told, and nothing that matched is new: to be kept for the
+    /// next start.
     Read {
         /// The last entry's cursor.
         cursor: String,
@@ -276,11 +283,20 @@ impl Reader {
             .flatten()
             .any(|name| self.own.iter().any(|own| own == name))
         {
+            let mut fresh = Vec::new();
             for signal in (self.matcher)(entry) {
                 self.out.counters.matched.fetch_add(1, Ordering::Relaxed);
-                if let Some(signal) = self.repeated.first(signal) {
-                    self.out.send(JournalInput::Signal(signal))?;
-                }
+                fresh.extend(self.repeated.first(signal));
+            }
+            if !fresh.is_empty() {
+                // The position passes what was only counted so far, so that goes along.
+                let mut signals = self.repeated.counted();
+                signals.append(&mut fresh);
+                self.position = None;
+                return self.out.send(JournalInput::Signals {
+                    signals,
+                    cursor: entry.cursor.to_string(),
+                });
             }
         }
         self.position = Some(entry.cursor);
@@ -288,15 +304,17 @@ impl Reader {
     }
 
     fn close(&mut self) -> Result<(), Ended> {
-        for signal in self.repeated.rest() {
-            self.out.send(JournalInput::Signal(signal))?;
-        }
-        match self.position.take() {
-            Some(cursor) => self.out.send(JournalInput::Read {
-                cursor: cursor.to_string(),
-            }),
-            None => Ok(()),
-        }
+        let signals = self.repeated.rest();
+        // What is counted has an entry behind it, so no position means no signals.
+        let Some(position) = self.position.take() else {
+            return Ok(());
+        };
+        let cursor = position.to_string();
+        self.out.send(if signals.is_empty() {
+            JournalInput::Read { cursor }
+        } else {
+            JournalInput::Signals { signals, cursor }
+        })
     }
 
     fn tell_state(&mut self) -> Result<(), Ended> {
@@ -369,12 +387,20 @@ impl Repeated {
         }
     }
 
-    /// What was counted, oldest place first; begins anew.
-    fn rest(&mut self) -> Vec<Signal> {
-        let mut all: Vec<Signal> = self.0.drain().filter_map(|(_, counted)| counted).collect();
-        all.sort_by(|a, b| (a.at, &a.rule).cmp(&(b.at, &b.rule)));
-        all
+    /// What was counted, oldest first; what is known stays known.
+    fn counted(&mut self) -> Vec<Signal> {
+        sorted(self.0.values_mut().filter_map(Option::take).collect())
     }
+
+    /// What was counted, oldest first; begins anew.
+    fn rest(&mut self) -> Vec<Signal> {
+        sorted(self.0.drain().filter_map(|(_, counted)| counted).collect())
+    }
+}
+
+fn sorted(mut signals: Vec<Signal>) -> Vec<Signal> {
+    signals.sort_by(|a, b| (a.at, &a.rule).cmp(&(b.at, &b.rule)));
+    signals
 }
 
 #[cfg(test)]
@@ -413,6 +439,10 @@ mod tests {
         assert_eq!(rest.len(), 1);
         assert_eq!((rest[0].count, rest[0].cursor.as_str()), (2, "4"));
         assert!(repeated.first(signal("web", 5)).is_some(), "a new interval");
+        assert!(repeated.first(signal("web", 6)).is_none());
+        assert_eq!(repeated.counted().len(), 1);
+        assert!(repeated.first(signal("web", 7)).is_none(), "still known");
+        assert_eq!(repeated.rest()[0].count, 1, "counted once");
     }
 
     #[test]

@@ -249,7 +249,13 @@ impl Pump {
     fn journal(&mut self, news: JournalInput, outputs: &mut Vec<Output>) {
         match news {
             JournalInput::State(state) => self.feed(Input::Journal(state), outputs),
-            JournalInput::Signal(signal) => self.feed(Input::Signal(signal), outputs),
+            JournalInput::Signals { signals, cursor } => {
+                for signal in signals {
+                    self.feed(Input::Signal(signal), outputs);
+                }
+                // In one transaction with the events that come of them.
+                self.cursor = Some(cursor);
+            }
             JournalInput::Read { cursor } => self.cursor = Some(cursor),
         }
     }
