@@ -1,4 +1,4 @@
-//! An Azure IoT Edge module client. What it does, and what it never does:.
+//! An Azure IoT Edge module client: a connection to edgeHub that heals itself, and typed events and commands.
 //!
 #![doc = include_str!("../README.md")]
 
