@@ -3,25 +3,20 @@
 //! The severity is worked out here a second time, from the rule and not from the judge.
 
 mod bench;
+mod causes;
+mod score;
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-
-use anyhow::{Result, ensure};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use slice_core::judge::{FindingKind, RemedyAction, Severity};
+use slice_core::judge::{Finding, FindingKind, RemedyAction, Severity};
 
 use super::differential::{judge, on_slices};
 use bench::*;
+use score::Score;
 
 use FindingKind::*;
 use RemedyAction::None as NoHeal;
 use Severity::{Critical, Info, Warning};
-
-/// How often each corruption is tried, on different targets.
-const TIMES: usize = 2;
 
 type Corruption = fn(&mut Bench) -> Option<Vec<Due>>;
 
@@ -54,55 +49,27 @@ const CORRUPTIONS: [(&str, Corruption); 24] = [
 
 /// Tries every corruption on a settled dump; prints recall and precision by kind.
 pub(crate) fn every_corruption_is_found(lists: &[Value], version: &str, seed: u64) -> Result<()> {
-    let mut table: BTreeMap<FindingKind, [usize; 3]> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    let mut tried = 0;
-    for (at, (what, corrupt)) in CORRUPTIONS.iter().enumerate() {
-        let mut done = 0;
-        for time in 0..TIMES {
-            let rng = StdRng::seed_from_u64(seed ^ ((at * TIMES + time) as u64) << 32);
-            let mut bench = Bench {
-                lists: lists.to_vec(),
-                rng,
-            };
-            let Some(mut due) = corrupt(&mut bench) else {
-                continue;
-            };
-            let found = on_slices(judge(&bench.lists, version)?);
-            let mut made: Vec<Due> = found.iter().map(Due::of).collect();
-            due.sort();
-            made.sort();
-            done += 1;
-            for one in &due {
-                let entry = table.entry(one.kind).or_default();
-                entry[0] += 1;
-                entry[1] += usize::from(made.contains(one));
-            }
-            for one in &made {
-                table.entry(one.kind).or_default()[2] += usize::from(!due.contains(one));
-            }
-            if due != made {
-                wrong.push(format!("{what}: due {due:?}\n  made {found:?}"));
-            }
+    let mut score = Score::default();
+    score.corrupt(&CORRUPTIONS, lists, seed, |lists| {
+        Ok(dues(&on_slices(judge(lists, version)?)))
+    })?;
+    // Random pods have causes already: what counts is what a corruption adds and takes away.
+    let mut settled = lists.to_vec();
+    causes::prepare(&mut settled);
+    let before = dues(&judge(&settled, version)?);
+    score.corrupt(&causes::CORRUPTIONS, &settled, seed, |lists| {
+        let mut after = dues(&judge(lists, version)?);
+        for one in &before {
+            let at = after.iter().position(|other| other == one);
+            after.remove(at.with_context(|| format!("gone without reason: {one:?}"))?);
         }
-        ensure!(done > 0, "no target for: {what}");
-        tried += done;
-    }
-    let mut report = format!(
-        "mutation: {tried} corruptions, {} judged wrong\n",
-        wrong.len()
-    );
-    for (kind, [due, hit, extra]) in &table {
-        let recall = *hit as f64 / (*due).max(1) as f64;
-        let precision = *hit as f64 / (hit + extra).max(1) as f64;
-        report += &format!(
-            "  {:<20} recall {recall:.2} precision {precision:.2} ({due})\n",
-            kind.as_str()
-        );
-    }
-    std::io::stderr().write_all(report.as_bytes())?;
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
+        Ok(after)
+    })?;
+    score.tell()
+}
+
+fn dues(findings: &[Finding]) -> Vec<Due> {
+    findings.iter().map(Due::of).collect()
 }
 
 fn ghost(b: &mut Bench) -> Option<Vec<Due>> {

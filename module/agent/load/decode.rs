@@ -10,11 +10,14 @@ use slice_core::model::{Endpoints, Kind, Namespace, Node, Object, Pod, Service, 
 use super::text::Document;
 use super::{Fault, Found};
 
+/// Lists within lists. kubectl prints one; each level is read once more, so depth costs.
+const MAX_LISTS: usize = 4;
+
 /// Takes in one document.
 pub(super) fn document(document: &Document<'_>, found: &mut Found) -> Result<(), Fault> {
     match document {
-        Document::Json(raw) => item(Item::Raw(raw), None, found),
-        Document::Yaml(value) => item(Item::Tree(value), None, found),
+        Document::Json(raw) => item(Item::Raw(raw), None, MAX_LISTS, found),
+        Document::Yaml(value) => item(Item::Tree(value), None, MAX_LISTS, found),
     }
 }
 
@@ -55,14 +58,20 @@ struct RawItems<'a> {
 }
 
 /// One object or list; items of a typed list carry neither kind nor version of their own.
-fn item(item: Item<'_>, inherited: Option<(&str, &str)>, found: &mut Found) -> Result<(), Fault> {
+fn item(
+    item: Item<'_>,
+    inherited: Option<(&str, &str)>,
+    lists: usize,
+    found: &mut Found,
+) -> Result<(), Fault> {
     if let Item::Raw(raw) = item
         && raw.get().starts_with('[')
     {
+        let lists = deeper(lists)?;
         let all: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(syntax)?;
         return all
             .into_iter()
-            .try_for_each(|raw| self::item(Item::Raw(raw), None, found));
+            .try_for_each(|raw| self::item(Item::Raw(raw), None, lists, found));
     }
     let head: Head = item.decode().map_err(|e| Fault::Object {
         object: describe_loosely(item),
@@ -80,12 +89,24 @@ fn item(item: Item<'_>, inherited: Option<(&str, &str)>, found: &mut Found) -> R
         });
     };
     if let Some(of) = kind.strip_suffix("List") {
-        return list(item, version, of, found);
+        return list(item, version, of, deeper(lists)?, found);
     }
     object(item, version, kind, &head, found)
 }
 
-fn list(item: Item<'_>, version: &str, of: &str, found: &mut Found) -> Result<(), Fault> {
+fn deeper(lists: usize) -> Result<usize, Fault> {
+    lists
+        .checked_sub(1)
+        .ok_or_else(|| Fault::Syntax("lists within lists within lists".to_owned()))
+}
+
+fn list(
+    item: Item<'_>,
+    version: &str,
+    of: &str,
+    lists: usize,
+    found: &mut Found,
+) -> Result<(), Fault> {
     let inherited = (!of.is_empty()).then_some((version, of));
     if let Some(kind) = judged(version, of) {
         found.listed.push(kind);
@@ -97,13 +118,13 @@ fn list(item: Item<'_>, version: &str, of: &str, found: &mut Found) -> Result<()
                 .items
                 .unwrap_or_default()
                 .into_iter()
-                .try_for_each(|raw| self::item(Item::Raw(raw), inherited, found))
+                .try_for_each(|raw| self::item(Item::Raw(raw), inherited, lists, found))
         }
         Item::Tree(value) => match value.get("items") {
             None | Some(Value::Null) => Ok(()),
             Some(Value::Array(items)) => items
                 .iter()
-                .try_for_each(|value| self::item(Item::Tree(value), inherited, found)),
+                .try_for_each(|value| self::item(Item::Tree(value), inherited, lists, found)),
             Some(_) => Err(Fault::Object {
                 object: format!("the {of}List"),
                 why: "its items are not a list".into(),

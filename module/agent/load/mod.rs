@@ -34,6 +34,8 @@ pub enum Source {
     Stdin,
     /// A file.
     File(PathBuf),
+    /// Text at hand.
+    Text(String),
 }
 
 impl Source {
@@ -54,6 +56,7 @@ impl Source {
                 Ok(text)
             }
             Self::File(path) => std::fs::read_to_string(path),
+            Self::Text(text) => Ok(text.clone()),
         }
     }
 }
@@ -63,6 +66,7 @@ impl fmt::Display for Source {
         match self {
             Self::Stdin => f.write_str("standard input"),
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Text(_) => f.write_str("the text"),
         }
     }
 }

@@ -131,3 +131,16 @@ fn only_the_controllers_lease_counts() {
             .is_some()
     );
 }
+
+#[test]
+fn lists_within_lists_end() {
+    for (open, close) in [
+        ("[", "]"),
+        (r#"{"apiVersion":"v1","kind":"List","items":["#, "]}"),
+    ] {
+        let deep = 50_000;
+        let text = open.repeat(deep) + &close.repeat(deep);
+        let error = read(&text).unwrap_err();
+        assert!(error.to_string().contains("lists within lists"), "{error}");
+    }
+}
