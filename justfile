@@ -32,6 +32,30 @@ controlplane *BINARIES:
 manifest:
     tests/manifest.sh
 
+# the static binary of the arm64 image, exactly as the Dockerfile builds it; minutes. `just arm64 lab` with the lab
+arm64 *FEATURES:
+    ls -l "$(tools/build.sh arm64 {{ FEATURES }})"
+
+# the same for amd64
+amd64 *FEATURES:
+    ls -l "$(tools/build.sh amd64 {{ FEATURES }})"
+
+# builds for arm64 and starts it under qemu-user: --version, inspect -f, doctor, health; then a second build, `lab --once`
+qemu:
+    tests/qemu.sh dist
+
+# the same with one build without optimisation
+qemu-quick:
+    tests/qemu.sh
+
+# builds one architecture twice, each time from nothing, and compares the binaries; twice as many minutes
+reproducible ARCH="arm64":
+    tools/reproducible.sh {{ ARCH }}
+
+# binaries, image tars, SBOMs and checksums for both architectures
+release OUT="release":
+    tools/release.sh {{ OUT }}
+
 # formats the code
 fmt:
     cargo fmt --all

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::cmd;
 use crate::settings::Loaded;
+use crate::{cmd, origin};
 
 /// Finds and heals stale Kubernetes EndpointSlices beside Azure IoT Edge.
 #[derive(Debug, Parser)]
-#[command(name = "slice-healer", version, about, propagate_version = true)]
+#[command(name = "slice-healer", version = origin::version(), about, propagate_version = true)]
 pub struct Cli {
     /// A settings file over the compiled defaults; variables SLICE_HEALER__SECTION__KEY go over it.
     #[arg(long, global = true, value_name = "FILE")]

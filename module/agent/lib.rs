@@ -7,6 +7,7 @@ pub mod client;
 pub mod cmd;
 pub mod load;
 pub mod observe;
+pub mod origin;
 pub mod report;
 pub mod sense;
 pub mod serve;
