@@ -207,10 +207,22 @@ async fn methods_ask_and_heal_while_it_only_observes() -> Result<()> {
     let mut module = setup(plane, &state, &edge)
         .await?
         .set("MODE", "observe")
+        .set("REPORT__STATUS_INTERVAL", "PT1S")
         .start()?;
     module
         .await_line(&["kind=heal", "outcome=held"], LONG)
         .await?;
+    edge.wait_for(
+        |v| {
+            let on_status =
+                |t: &&slice_lab::edge::TelemetryRecord| t.output.as_deref() == Some("status");
+            v.telemetry()
+                .iter()
+                .any(|t| on_status(&t) && t.json().is_some_and(|b| b["type"] == "status"))
+        },
+        LONG,
+    )
+    .await?;
     let limit = Duration::from_secs(10);
     let call = async |name: &str, payload: Value| {
         let answer = edge.invoke_method(name, payload, limit).await;

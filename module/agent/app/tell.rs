@@ -54,6 +54,13 @@ impl Teller {
     }
 
     fn count(&self, event: &Event) {
+        let evidence = |name: &str| {
+            event
+                .evidence
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.as_str())
+        };
         match (event.kind, &event.heal) {
             (EventType::Heal, Some(heal)) => match heal.outcome {
                 Some(outcome) => self.metrics.heal_ended(heal.action, outcome, heal.seconds),
@@ -68,10 +75,14 @@ impl Teller {
                 }
             },
             (EventType::Signal, _) => {
-                let get = |name: &str| event.evidence.iter().find(|(k, _)| k == name).map(|e| &e.1);
-                let count = get("count").and_then(|c| c.parse().ok()).unwrap_or(1);
-                if let Some(rule) = get("rule") {
+                let count = evidence("count").and_then(|c| c.parse().ok()).unwrap_or(1);
+                if let Some(rule) = evidence("rule") {
                     self.metrics.signalled(rule, count);
+                }
+            }
+            (EventType::Finding, _) => {
+                if let Some(seconds) = evidence("seconds").and_then(|s| s.parse().ok()) {
+                    self.metrics.detected(seconds);
                 }
             }
             _ => {}

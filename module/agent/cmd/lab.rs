@@ -146,13 +146,9 @@ fn style(terminal: bool) -> Style {
 
 fn invite(world: &World) -> anyhow::Result<()> {
     let kubeconfig = world.connections()?.kubeconfig;
-    world.timeline().add(
-        "look",
-        format!(
-            "kubectl --kubeconfig {} get endpointslices -A; Ctrl-C ends",
-            kubeconfig.display()
-        ),
-    );
+    let look = |text: String| world.timeline().add("look", text);
+    look(format!("export KUBECONFIG={}", kubeconfig.display()));
+    look("kubectl get endpointslices -A in another terminal; Ctrl-C ends".to_owned());
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use slice_core::event::{
     CanaryAnswer, EventType, HealOutcome, Input, LeaseAnswer, Link, Outcome, Reply,
 };
 use slice_core::heal::policy::{Mode, Policy, Step};
-use slice_core::heal::record::{Charge, History, Intent};
+use slice_core::heal::record::{Charge, History, Intent, Record};
 use slice_core::model::Kind;
 
 fn state(rig: &Rig) -> HealthState {
@@ -289,4 +289,58 @@ fn a_service_that_is_gone_in_mid_heal_ends_it() {
     assert!(!rig.engine.is_healing());
     assert_eq!(rig.writes().len(), 1, "{:?}", rig.writes());
     assert_eq!(state(&rig), HealthState::Healthy);
+}
+
+#[test]
+fn a_heal_that_was_cut_off_and_came_right_meanwhile_is_forgotten() {
+    let at = "2026-12-01T07:59:00Z".parse().unwrap();
+    let history = History {
+        intent: Some(Intent {
+            incident: "t-0".to_owned(),
+            service: key(),
+            step: Step::DeleteSlice,
+            slice: Some(slice_name(SVC)),
+            at,
+        }),
+        ..History::default()
+    };
+    let policy = Policy {
+        mode: Mode::Heal,
+        ..Policy::default()
+    };
+    let mut rig = Rig::empty(Character::Right, policy, &history);
+    rig.service(SVC);
+    rig.pod("model-1", "10.244.1.1");
+    rig.write_slices();
+    rig.sync();
+    assert!(
+        rig.records.contains(&Record::Intent(None)),
+        "{:?}",
+        rig.records
+    );
+    // What goes stale later has its full grace.
+    rig.delete_pod("model-1");
+    rig.pod("model-2", "10.244.1.2");
+    rig.pass(4.5);
+    assert!(rig.acts.is_empty(), "{:?}", rig.acts);
+}
+
+#[test]
+fn a_redeployment_of_many_services_at_once_asks_no_canary() {
+    let mut rig = many(Character::Right, CanaryAnswer::Answered);
+    // The controller is only a moment behind.
+    rig.pass(2.0);
+    rig.write_slices();
+    rig.pass(60.0);
+    assert!(rig.acts.is_empty(), "{:?}", rig.acts);
+}
+
+#[test]
+fn an_api_that_does_not_answer_once_calls_nobody() {
+    let mut rig = Rig::new(Character::Right);
+    rig.fail_next_write = Some(Outcome::Failed("no connection".to_owned()));
+    rig.redeploy_unseen();
+    rig.pass(200.0);
+    assert_eq!(rig.outcomes(), [HealOutcome::Failed, HealOutcome::Healed]);
+    assert!(!rig.events.iter().any(|e| e.kind == EventType::Escalated));
 }

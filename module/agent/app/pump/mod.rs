@@ -80,6 +80,7 @@ pub struct Pump {
     commands: u64,
     cursor: Option<String>,
     cursor_saved: Instant,
+    status_told: Instant,
     status: watch::Sender<Option<Status>>,
     events: broadcast::Sender<Event>,
     health: PartHealth,
@@ -151,6 +152,7 @@ impl Pump {
             commands: 0,
             cursor: None,
             cursor_saved: Instant::now(),
+            status_told: Instant::now(),
             status,
             events,
             health: parts.health,
@@ -166,7 +168,12 @@ impl Pump {
 
     /// How long to wait for news.
     pub fn sleep(&self) -> Duration {
-        self.engine.sleep(self.now())
+        let nap = self.engine.sleep(self.now());
+        let every = self.desired.in_force().report.status_interval.0;
+        if every.is_zero() {
+            return nap;
+        }
+        nap.min(every.saturating_sub(self.status_told.elapsed()))
     }
 
     /// Takes up what came in; with nothing, time has passed.
@@ -192,8 +199,40 @@ impl Pump {
                 Incoming::Control(call) => self.control(call, &mut outputs).await,
             }
         }
+        outputs.extend(self.status_due());
         self.carry_out(outputs).await;
         self.publish();
+    }
+
+    /// The periodic status, where the settings ask for it.
+    fn status_due(&mut self) -> Option<Output> {
+        let every = self.desired.in_force().report.status_interval.0;
+        if every.is_zero() || self.status_told.elapsed() < every {
+            return None;
+        }
+        self.status_told = Instant::now();
+        let status = self.engine.status(self.now());
+        let counts = &status.findings;
+        Some(Output::Emit(Event {
+            kind: EventType::Status,
+            at: Timestamp::now(),
+            severity: Severity::Info,
+            message: status.health.reason.clone(),
+            service: None,
+            slice: None,
+            finding: None,
+            evidence: [
+                ("critical", counts.critical.to_string()),
+                ("warning", counts.warning.to_string()),
+                ("healed", status.heals.succeeded.to_string()),
+                ("services", status.cluster.services.to_string()),
+                ("endpoints", status.cluster.endpoints.to_string()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value))
+            .to_vec(),
+            heal: None,
+            incident: None,
+        }))
     }
 
     /// Puts the desired section in force that was kept from an earlier run; the hub may be away.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::event::{Act, ActionId, CanaryAnswer, Now, Outcome, Output};
+use crate::heal::incident::Incident;
 use crate::judge::{self, Finding, FindingKind, Remedy, RemedyAction, Severity};
 
 /// How long an answer counts.
@@ -43,14 +44,23 @@ impl Guard {
 }
 
 impl Engine {
-    /// Whether so much is stale that deletes are out of the question.
-    pub(super) fn guard_tripped(&self) -> bool {
-        judge::is_mass_drift(self.incidents.len(), self.world.counts().services)
+    /// Whether so much is stale that deletes are out of the question. What may still be a rollout
+    /// does not count: asking the canary is a write as well.
+    pub(super) fn guard_tripped(&self, now: Now) -> bool {
+        judge::is_mass_drift(self.stale_for_long(now), self.world.counts().services)
+    }
+
+    fn stale_for_long(&self, now: Now) -> usize {
+        let outlived = |i: &&Incident| {
+            let grace = &self.policy.grace;
+            now.mono >= i.grace_ends(grace, self.under_signal(&i.service, now))
+        };
+        self.incidents.values().filter(outlived).count()
     }
 
     /// Asks the canary while the guard is up and its last answer is old.
     pub(super) fn guard(&mut self, now: Now, out: &mut Vec<Output>) {
-        let tripped = self.guard_tripped();
+        let tripped = self.guard_tripped(now);
         if tripped != self.canary.tripped {
             self.canary.tripped = tripped;
             self.canary.last = None;
@@ -73,16 +83,16 @@ impl Engine {
             _ => CanaryAnswer::Unanswered,
         };
         self.canary.down = (answer == CanaryAnswer::Unanswered && self.canary.tripped)
-            .then(|| controller_down(self.incidents.len()));
+            .then(|| controller_down(self.stale_for_long(now)));
         self.canary.last = Some((now.mono, answer));
     }
 
     /// Why the guard holds everything back, if it does.
     pub(super) fn guard_holds(&self, now: Now) -> Option<String> {
-        if !self.guard_tripped() || !self.policy.canary {
+        if !self.guard_tripped(now) || !self.policy.canary {
             return None;
         }
-        let stale = self.incidents.len();
+        let stale = self.stale_for_long(now);
         match &self.canary.last {
             Some((at, CanaryAnswer::Answered)) if now.mono <= *at + ANSWER_COUNTS => None,
             // Nothing to ask: refreshes hurt nobody, and the ladder is cut down to them.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::event::{Event, EventType, Now, Output};
+use crate::heal::record::Record;
 use crate::judge::{Finding, FindingKind, Severity};
 use crate::model::ServiceKey;
 
@@ -97,6 +98,12 @@ impl Engine {
                 });
         }
         self.update_incident(&key, &findings, fingerprint, now);
+        let cut_off = self.interrupted.as_ref().is_some_and(|i| i.service == key);
+        if cut_off && !self.incidents.contains_key(&key) {
+            // What an earlier process had begun came right without us.
+            self.interrupted = None;
+            out.push(Output::Persist(Record::Intent(None)));
+        }
         if findings.is_empty() {
             self.findings.remove(&key);
         } else {
@@ -146,6 +153,14 @@ impl Engine {
         }
         if let Some(pod) = &first.pod {
             evidence.push(("pod".to_owned(), pod.clone()));
+        }
+        if let Some(g) = self
+            .standing
+            .groups
+            .get(&(key.clone(), *kind, slice.clone()))
+        {
+            let seconds = now.mono.saturating_sub(g.since).as_secs_f64();
+            evidence.push(("seconds".to_owned(), format!("{seconds:.3}")));
         }
         evidence.push(("remedy".to_owned(), first.remedy.action.as_str().to_owned()));
         evidence.push(("remedyReason".to_owned(), first.remedy.reason.clone()));

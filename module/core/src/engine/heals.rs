@@ -59,7 +59,7 @@ impl Engine {
                 )
             })
         });
-        let guarded = self.guard_tripped().then(|| {
+        let guarded = self.guard_tripped(now).then(|| {
             let mut policy = self.policy.clone();
             policy.ladder.retain(|s| *s == Step::RefreshService);
             policy
@@ -117,6 +117,9 @@ impl Engine {
         };
         let seconds = now.mono.saturating_sub(incident.opened.mono).as_secs_f64();
         let action = active.ladder.last_action();
+        if incident.resumed && !active.ladder.wrote() {
+            out.push(Output::Persist(Record::Intent(None)));
+        }
         if active.ladder.wrote() {
             let ended = Ended {
                 service: key.clone(),
@@ -150,7 +153,7 @@ impl Engine {
             self.judge_dirty(now, out);
             return;
         }
-        if !incident.escalated {
+        if needs_a_person(outcome, incident.attempts) && !incident.escalated {
             out.push(Output::Emit(Event {
                 kind: EventType::Escalated,
                 severity: Severity::Critical,
@@ -159,10 +162,23 @@ impl Engine {
             }));
         }
         if let Some(incident) = self.incidents.get_mut(key) {
-            incident.escalated = true;
+            incident.escalated |= needs_a_person(outcome, incident.attempts);
             incident.resumed = false;
             incident.not_before = now.mono + self.policy.pace.cool_down;
         }
+    }
+}
+
+/// A conflict or an API that did not answer is tried again first; what was done in vain, or is not
+/// allowed, is not.
+fn needs_a_person(outcome: HealOutcome, attempts: u32) -> bool {
+    match outcome {
+        HealOutcome::StillStale
+        | HealOutcome::NotRecreated
+        | HealOutcome::NotVerified
+        | HealOutcome::Forbidden => true,
+        HealOutcome::Conflict | HealOutcome::Failed => attempts >= 3,
+        HealOutcome::Healed | HealOutcome::HealedByItself => false,
     }
 }
 

@@ -86,6 +86,11 @@ impl Incident {
 
     /// When a refresh may be made (monotonic).
     pub fn refresh_due(&self, grace: &Grace, under_signal: bool) -> Duration {
+        self.grace_ends(grace, under_signal).max(self.not_before)
+    }
+
+    /// From when on this is staleness and no rollout (monotonic).
+    pub fn grace_ends(&self, grace: &Grace, under_signal: bool) -> Duration {
         let wait = if self.resumed {
             Duration::ZERO
         } else if under_signal {
@@ -93,7 +98,7 @@ impl Incident {
         } else {
             grace.refresh
         };
-        (self.since + wait).max(self.not_before)
+        self.since + wait
     }
 
     /// How long the staleness must have stood before a delete.
