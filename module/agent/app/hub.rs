@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use slice_hub::{Client, Config, Credentials, Handle, SendError, Telemetry, Timings};
@@ -166,9 +166,15 @@ fn telemetry(message: Outgoing) -> Telemetry {
         content_type: Some("application/json".to_owned()),
         content_encoding: Some("utf-8".to_owned()),
         component: None,
-        // When it happened is in the body; the outbox does not keep it a second time.
-        created_at: None,
+        created_at: happened_at(&message.body),
         properties: message.properties,
         body: message.body.into(),
     }
+}
+
+/// The hub may see a message days after it happened.
+fn happened_at(body: &str) -> Option<SystemTime> {
+    let body: serde_json::Value = serde_json::from_str(body).ok()?;
+    let at: jiff::Timestamp = body.get("at")?.as_str()?.parse().ok()?;
+    Some(at.into())
 }
