@@ -76,3 +76,13 @@ doc:
 # licences, bans and sources of the dependencies (advisories need the network: see the workflow)
 deny:
     cargo deny --workspace --locked --log-level error check licenses bans sources
+
+# the judge against the real controller on 5,000 random Services; prints seed, counts, mismatches
+differential-large SERVICES="5000" SEED="20261130":
+    tests/controlplane/build.sh
+    SLICE_HEALER_SERVICES={{ SERVICES }} SLICE_HEALER_SEED={{ SEED }} cargo test --test tests -- \
+        --nocapture differential::the_judge_agrees_with_the_controller_on_a_fixed_cluster
+
+# the judge at 1,000 Services with 100 endpoints each: time and memory
+bench-judge:
+    cargo run --release --package slice-core --example scale

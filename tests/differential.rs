@@ -22,6 +22,9 @@ use crate::support::wait::{Look, eventually};
 const SETTLE: Duration = Duration::from_secs(240);
 /// What CI judges, in two clusters.
 const SERVICES: usize = 300;
+/// Dumps of more Services than this are not corrupted: they hold no other targets, and each of
+/// dozens of corruptions reads the whole dump again.
+const CORRUPTED: usize = 600;
 /// The seed that is the same each time.
 const SEED: u64 = 20_261_130;
 
@@ -95,7 +98,9 @@ async fn agrees(seed: u64, services: usize) -> Result<()> {
     let mut plan = Plan::new(seed, &namespace, services);
     plan.write(&client).await?;
     let lists = settles(plane, &namespace, &format!("seed {seed}, made")).await?;
-    super::mutation::every_corruption_is_found(&lists, plane.version(), seed)?;
+    if services <= CORRUPTED {
+        super::mutation::every_corruption_is_found(&lists, plane.version(), seed)?;
+    }
     plan.roll(&client).await?;
     let lists = settles(plane, &namespace, &format!("seed {seed}, rolled")).await?;
     ensure!(lists.len() == 5);
