@@ -24,6 +24,11 @@ real FILTER="":
     tests/controlplane/build.sh
     cargo test --test tests -- real_{{ FILTER }}
 
+# the long journal tests: 200 kills, 20 minutes of rotation each 0.2 s, 10,000 rotations
+journal-long:
+    JOURNAL_KILLS=200 JOURNAL_ROTATION_SECONDS=1200 JOURNAL_ROTATIONS=10000 JOURNAL_DAMAGE_ROUNDS=5000 \
+        cargo test --test tests -- --nocapture journal_kill journal_rotation journal_damage
+
 # builds etcd, kube-apiserver and kube-controller-manager into the cache
 controlplane *BINARIES:
     tests/controlplane/build.sh {{ BINARIES }}

@@ -1,7 +1,7 @@
 //! Following a real journald through everything that it does to its files: each entry once, in
 //! order, across rotation, vacuum, crash, flush, and restarts of our own.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use crate::support::journald::{Journald, MACHINE, journalctl, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn options(directory: &Path, start: Start) -> Result<Options> {
+pub(crate) fn options(directory: &Path, start: Start) -> Result<Options> {
     let mut options = Options::directories([directory]);
     options.matches = vec![
         Match::new("SYSLOG_IDENTIFIER", "edge")?,
@@ -26,7 +26,7 @@ fn options(directory: &Path, start: Start) -> Result<Options> {
     Ok(options)
 }
 
-fn number(entry: &Entry) -> Option<u64> {
+pub(crate) fn number(entry: &Entry) -> Option<u64> {
     std::str::from_utf8(entry.get("NUMBER")?).ok()?.parse().ok()
 }
 
@@ -333,56 +333,4 @@ fn units_are_matched_by_the_field_that_journald_vouches_for() -> Result<()> {
         assert_eq!(entry.get("MESSAGE"), Some(format!("line {n}").as_bytes()));
     }
     Ok(())
-}
-
-#[test]
-fn descriptors_stay_flat_over_a_thousand_rotations() -> Result<()> {
-    let config = ["Storage=volatile", "RuntimeMaxFiles=4", "RuntimeMaxUse=16M"];
-    let journald = Journald::start(&config, &[])?;
-    let client = journald.client()?;
-    let mut follower = Follower::open(options(&journald.volatile(), Start::Tail)?)?;
-    let mut after_warm_up = 0;
-    for n in 0..1000 {
-        client.send_numbered("edge", n, 20)?;
-        let entry = follower.next(PATIENCE).context("an entry is missing")?;
-        assert_eq!(number(&entry), Some(n), "{:?}", follower.status());
-        if n.is_multiple_of(4) {
-            rotate_quickly(&journald)?;
-        } else {
-            journald.signal("USR2")?;
-        }
-        let files = follower.status().files;
-        assert!(files <= 8, "{files} files open after {n} rotations");
-        if n == 200 {
-            after_warm_up = open_journals(&journald.volatile())?;
-        }
-    }
-    let at_end = open_journals(&journald.volatile())?;
-    assert!(
-        at_end <= after_warm_up.max(8),
-        "{after_warm_up}, then {at_end}"
-    );
-    Ok(())
-}
-
-/// The current file is another one than before.
-fn rotate_quickly(journald: &Journald) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    let current = journald.volatile().join(MACHINE).join("system.journal");
-    let inode = || std::fs::metadata(&current).map(|meta| meta.ino()).ok();
-    let before = inode();
-    journald.signal("USR2")?;
-    journald.until("journald rotates", || {
-        Ok(inode().is_some_and(|now| Some(now) != before))
-    })
-}
-
-/// Descriptors of this process that lead to files of `directory`, deleted ones included.
-fn open_journals(directory: &Path) -> Result<usize> {
-    let mut count = 0;
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let target: PathBuf = std::fs::read_link(entry?.path()).unwrap_or_default();
-        count += usize::from(target.starts_with(directory));
-    }
-    Ok(count)
 }

@@ -33,6 +33,8 @@ want python3 python3 --version
 want python3-venv python3 -c 'import venv, ensurepip'
 want systemd test -x /lib/systemd/systemd-journald
 want systemd-journal-remote test -x /lib/systemd/systemd-journal-remote
+# For libsystemd, the oracle of our journal reader.
+want libsystemd-dev test -e /usr/include/systemd/sd-journal.h
 # For building and running what goes into the arm64 image.
 want gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc --version
 want qemu-user qemu-aarch64 --version
@@ -72,3 +74,4 @@ fi
 
 tests/controlplane/build.sh
 tests/peers/setup.sh
+tests/oracles/setup.sh
