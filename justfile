@@ -29,6 +29,16 @@ journal-long:
     JOURNAL_KILLS=200 JOURNAL_ROTATION_SECONDS=1200 JOURNAL_ROTATIONS=10000 JOURNAL_DAMAGE_ROUNDS=5000 \
         cargo test --test tests -- --nocapture journal_kill journal_rotation journal_damage
 
+# our journal reader beside libsystemd and journalctl on a generated journal of 1,000,000 entries
+bench-journal:
+    tests/oracles/setup.sh
+    cargo build --release --package slice-journal --example read
+    CARGO_TARGET_DIR="${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/oracles/systemd" \
+        cargo build --quiet --release --locked --manifest-path tests/oracles/systemd/Cargo.toml
+    python3 tests/bench_journal.py \
+        "$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples/read" \
+        "${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/oracles/systemd/release/systemd-oracle"
+
 # builds etcd, kube-apiserver and kube-controller-manager into the cache
 controlplane *BINARIES:
     tests/controlplane/build.sh {{ BINARIES }}
