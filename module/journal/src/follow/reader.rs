@@ -47,6 +47,8 @@ struct List {
     /// When `waiting` was loaded, and when the list was last found to have nothing more.
     loaded: u64,
     empty_at: u64,
+    /// Asked last, it had nothing more: an unread rest must not pass for quiet.
+    dry: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -106,6 +108,7 @@ impl Reader {
                     waiting: VecDeque::new(),
                     loaded: 0,
                     empty_at: 0,
+                    dry: false,
                 })
                 .collect(),
             passed: 0,
@@ -169,9 +172,10 @@ impl Reader {
             if !list.waiting.is_empty() || list.empty_at == u64::MAX {
                 continue;
             }
-            if !quiet {
+            if !quiet || !list.dry {
                 list.posting
                     .load(&self.file, pages, BATCH, &mut list.waiting)?;
+                list.dry = list.waiting.is_empty();
             }
             if list.waiting.is_empty() {
                 list.empty_at = if archived { u64::MAX } else { tick };
