@@ -225,3 +225,33 @@ fn a_newer_format_and_a_false_name_are_alarms() -> Result<()> {
     assert!(text.contains("newer systemd"), "{text}");
     Ok(())
 }
+
+/// A file that is still open is quiet after half a second. A reader that has not taken all of it by
+/// then must still get the rest: one-shot reads of large journals once ended early here.
+#[test]
+fn a_slow_reader_gets_all_of_a_file_that_has_gone_quiet() -> Result<()> {
+    const ENTRIES: u32 = 1_500;
+    let dir = tempfile::tempdir()?;
+    let mut writer = JournalWriter::create(&dir.path().join(MACHINE), Format::MODERN)?;
+    for n in 0..ENTRIES {
+        let text = format!("line {n}");
+        let fields: [(&str, &[u8]); 2] = [
+            ("_SYSTEMD_UNIT", b"aziot-edged.service"),
+            ("MESSAGE", text.as_bytes()),
+        ];
+        writer.append(&fields, BEGIN + u64::from(n))?;
+    }
+    let mut options = Options::directories([dir.path()]);
+    options.start = Start::Head;
+    let mut follower = Follower::open(options)?;
+    let mut seen = 0;
+    while follower.next(std::time::Duration::ZERO).is_some() {
+        seen += 1;
+        if seen == 400 {
+            // The passing of time is what this is about.
+            std::thread::sleep(std::time::Duration::from_millis(1_200));
+        }
+    }
+    ensure!(seen == ENTRIES, "{seen} of {ENTRIES}");
+    Ok(())
+}

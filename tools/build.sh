@@ -2,7 +2,7 @@
 # Builds the static binary of an image: tools/build.sh arm64|amd64 [lab]. The Dockerfiles and the recipes of
 # the justfile call the same script, so that what is tested here is what images carry. Prints the binary's path.
 #
-# Two builds of one commit are equal byte for byte: the toolchain is pinned by the caller, paths of the machine
+# Two builds of one commit are meant to be equal byte for byte (`just reproducible`): the toolchain is pinned by the caller, paths of the machine
 # are mapped away, and the commit comes from SLICE_HEALER_COMMIT or git.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
