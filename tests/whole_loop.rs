@@ -207,6 +207,8 @@ async fn methods_ask_and_heal_while_it_only_observes() -> Result<()> {
     let mut module = setup(plane, &state, &edge)
         .await?
         .set("MODE", "observe")
+        // Its one Lease is for others that share the control plane as well.
+        .set("HEAL__LEASE", "false")
         .set("REPORT__STATUS_INTERVAL", "PT1S")
         .start()?;
     module
@@ -297,7 +299,10 @@ async fn events_wait_for_a_hub_that_is_away_and_survive_a_kill() -> Result<()> {
     let edge = Edge::start(EdgeOptions::quick()).await?;
     edge.stop_hub().await;
     let state = stale::phase_only(plane).await?;
-    let mut module = setup(plane, &state, &edge).await?.start()?;
+    let mut module = setup(plane, &state, &edge)
+        .await?
+        .set("HEAL__LEASE", "false")
+        .start()?;
     state
         .await_right(LONG)
         .await

@@ -205,8 +205,14 @@ impl Client {
             datagram.extend_from_slice(value);
             datagram.push(b'\n');
         }
-        self.socket.send_to(&datagram, &self.path)?;
-        Ok(())
+        // With a time limit the call is not taken up again by itself after a signal, such as the end
+        // of another test's child.
+        loop {
+            match self.socket.send_to(&datagram, &self.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                sent => return Ok(sent.map(drop)?),
+            }
+        }
     }
 
     /// Sends entries `numbers` of a series: an identifier, a number, and `padding` bytes that
