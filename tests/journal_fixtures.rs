@@ -232,7 +232,7 @@ fn a_newer_format_and_a_false_name_are_alarms() -> Result<()> {
 fn a_slow_reader_gets_all_of_a_file_that_has_gone_quiet() -> Result<()> {
     const ENTRIES: u32 = 1_500;
     let dir = tempfile::tempdir()?;
-    let mut writer = JournalWriter::create(&dir.path().join(MACHINE), Format::MODERN)?;
+    let mut writer = JournalWriter::create(dir.path().join(MACHINE), Format::MODERN)?;
     for n in 0..ENTRIES {
         let text = format!("line {n}");
         let fields: [(&str, &[u8]); 2] = [
