@@ -99,17 +99,14 @@ async fn the_delete_rung_leaves_a_slice_behind(ground: &Ground) -> Result<()> {
     state.finish_pod(1).await?;
     let mut module = setup(ground)
         .await?
+        .set("SCOPE__NAMESPACES", &state.namespace)
         .set("LADDER", "delete-slice")
         .set("GRACE__DELETE", "PT6S")
         .start()?;
-    let line = module
-        .await_line(&["kind=heal", "outcome="], HEAL * 2)
+    // On a machine that is busy the canary may be late; then the delete is held and comes later.
+    module
+        .await_line(&["kind=heal", "outcome=healed", "delete-slice"], HEAL * 2)
         .await?;
-    ensure!(
-        line.contains("outcome=healed") && line.contains("delete-slice"),
-        "{}",
-        module.log()
-    );
     state.await_right(PROMPT).await?;
     ensure!(state.slices().await?.len() == 1);
     Ok(())
