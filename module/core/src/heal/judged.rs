@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::gate::GateInput;
 use super::policy::Policy;
 use crate::event::Snapshot;
-use crate::judge::{self, Balance, Finding, JudgeContext, RemedyAction};
+use crate::judge::{self, Balance, Finding, FindingKind, JudgeContext, RemedyAction};
 use crate::model::{Kind, Object, ServiceKey, ServiceType, World};
 
 /// Fresh objects and the findings on them.
@@ -52,6 +52,13 @@ impl Judged {
     /// Nothing is left that a heal could mend.
     pub fn is_clean(&self) -> bool {
         self.actionable().next().is_none()
+    }
+
+    /// The slices are right; at most the legacy Endpoints object is a moment behind them. Its own
+    /// controller follows the same pods.
+    pub fn slices_are_right(&self) -> bool {
+        self.actionable()
+            .all(|f| f.kind == FindingKind::EndpointsDrift)
     }
 
     /// The findings that have a remedy, worst first.

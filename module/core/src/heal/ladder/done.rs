@@ -104,7 +104,7 @@ impl Ladder {
                 self.waited_quietly(ctx, next);
             }
             (Phase::Verify, Outcome::Snapshot(_)) => match judged {
-                Some(j) if j.is_clean() => {
+                Some(j) if self.is_done(&j) => {
                     let until = ctx.now.mono + ctx.policy.pace.verify_gap;
                     self.phase = Phase::VerifyGap {
                         until,
@@ -138,11 +138,11 @@ impl Ladder {
         next: &mut Next,
     ) {
         match judged {
-            Some(j) if j.is_clean() && j.fingerprint() == fingerprint => {
+            Some(j) if self.is_done(&j) && j.fingerprint() == fingerprint => {
                 self.finish(End::Outcome(HealOutcome::Healed, None), next);
             }
             // Right, but in motion: look once more from here.
-            Some(j) if j.is_clean() && self.looks < MAX_LOOKS => {
+            Some(j) if self.is_done(&j) && self.looks < MAX_LOOKS => {
                 self.looks += 1;
                 let until = ctx.now.mono + ctx.policy.pace.verify_gap;
                 self.phase = Phase::VerifyGap {
@@ -150,7 +150,7 @@ impl Ladder {
                     fingerprint: j.fingerprint(),
                 };
             }
-            Some(j) if j.is_clean() => {
+            Some(j) if self.is_done(&j) => {
                 let text = "the slices look right but keep changing".to_owned();
                 self.finish(End::Outcome(HealOutcome::NotVerified, Some(text)), next);
             }

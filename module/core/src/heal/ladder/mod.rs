@@ -145,6 +145,8 @@ pub struct Ladder {
     looks: u32,
     canary_ok: bool,
     wrote: bool,
+    /// Whether it was begun for more than a legacy Endpoints object.
+    for_slices: bool,
     last_action: RemedyAction,
     lease_held: bool,
 }
@@ -167,6 +169,7 @@ impl Ladder {
             looks: 0,
             canary_ok: false,
             wrote: false,
+            for_slices: false,
             last_action: RemedyAction::None,
             lease_held: false,
         }

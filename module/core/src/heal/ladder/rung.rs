@@ -15,7 +15,10 @@ impl Ladder {
             let text = "the fresh reads came back without a judgement".to_owned();
             return self.finish(End::Outcome(HealOutcome::Failed, Some(text)), next);
         };
-        if judged.is_clean() {
+        if !self.wrote {
+            self.for_slices = !judged.slices_are_right();
+        }
+        if self.is_done(&judged) {
             if self.wrote {
                 let until = ctx.now.mono + ctx.policy.pace.verify_gap;
                 self.phase = Phase::VerifyGap {
@@ -78,6 +81,11 @@ impl Ladder {
                 self.finish(End::Outcome(HealOutcome::StillStale, Some(text)), next);
             }
         }
+    }
+
+    /// What the heal was begun for is right.
+    pub(super) fn is_done(&self, judged: &Judged) -> bool {
+        judged.is_clean() || (self.for_slices && judged.slices_are_right())
     }
 
     pub(super) fn refresh(&mut self, ctx: &Ctx<'_>) -> Act {
