@@ -27,6 +27,7 @@ mod lab_stories;
 mod module_process;
 mod mutation;
 mod peers;
+mod plug_and_play;
 mod real_actions;
 mod real_controller;
 mod real_heal;

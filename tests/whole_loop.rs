@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use slice_lab::edge::{Edge, EdgeOptions};
 
 use crate::support::controlplane::{ControlPlane, Options};
+use crate::support::dtdl::Model;
 use crate::support::journald::Journald;
 use crate::support::module::{Module, Setup};
 use crate::support::product;
@@ -59,6 +60,22 @@ fn events(edge: &Edge, kind: &str) -> Vec<Value> {
         .filter_map(|t| t.json())
         .filter(|b| b["type"] == kind)
         .collect()
+}
+
+/// All that the cloud has of this module fits the Plug and Play model that it announced.
+fn fits_the_model(edge: &Edge) -> Result<()> {
+    let model = Model::shipped()?;
+    let document = edge.cloud().reported();
+    model
+        .check_reported(&document)
+        .with_context(|| document.to_string())?;
+    for record in edge.telemetry() {
+        ensure!(record.model_id.as_deref() == Some(model.id()), "{record:?}");
+        let component = record.system.get("sub").context("no component")?;
+        let body = record.json().context("no JSON")?;
+        model.check_telemetry(component, &body)?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -181,6 +198,7 @@ async fn from_a_journal_line_to_the_twin() -> Result<()> {
         seen["module"]["mode"] == "heal" && seen["settings"]["mode"]["value"] == "heal",
         "{seen}"
     );
+    fits_the_model(&edge)?;
 
     let (status, took) = module.terminate().await?;
     ensure!(
@@ -226,8 +244,13 @@ async fn methods_ask_and_heal_while_it_only_observes() -> Result<()> {
     )
     .await?;
     let limit = Duration::from_secs(10);
+    let model = Model::shipped()?;
     let call = async |name: &str, payload: Value| {
         let answer = edge.invoke_method(name, payload, limit).await;
+        if answer.status == 200 || answer.status == 202 {
+            let fits = model.check_command(name, "response", &answer.payload);
+            assert!(fits.is_ok(), "{name}: {fits:?}");
+        }
         (answer.status, answer.payload)
     };
 
@@ -290,6 +313,7 @@ async fn methods_ask_and_heal_while_it_only_observes() -> Result<()> {
         status == 200 && body["outcome"] == "nothing-to-do",
         "{status} {body}"
     );
+    fits_the_model(&edge)?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod ban;
 pub mod cluster;
 pub mod controlplane;
+pub mod dtdl;
 pub mod ground;
 pub mod journald;
 pub mod module;

@@ -14,6 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use super::Incoming;
 use super::books::Books;
+use crate::report::model;
 use crate::settings::{Enabled, Settings};
 use crate::store::Outgoing;
 
@@ -55,6 +56,7 @@ pub fn plan(settings: &Settings, vars: &Vars, timings: Option<Timings>) -> anyho
     };
     config.gateway.port = settings.hub.gateway_port;
     config.product = concat!("slice-healer/", env!("CARGO_PKG_VERSION")).to_owned();
+    config.model_id = Some(model::MODEL_ID.to_owned());
     config.inputs = false;
     if let Some(timings) = timings {
         config.timings = timings;
@@ -165,7 +167,7 @@ fn telemetry(message: Outgoing) -> Telemetry {
         output: Some(message.output),
         content_type: Some("application/json".to_owned()),
         content_encoding: Some("utf-8".to_owned()),
-        component: None,
+        component: Some(model::EVENTS.to_owned()),
         created_at: happened_at(&message.body),
         properties: message.properties,
         body: message.body.into(),

@@ -11,6 +11,17 @@ use slice_core::model::ServiceKey;
 /// The longest reply, in bytes (IoT Hub takes 128 KiB).
 pub const LONGEST_REPLY: usize = 100 * 1024;
 
+/// The names that [`parse`] knows.
+pub const NAMES: [&str; 7] = [
+    "getDeletedSlice",
+    "getIncidents",
+    "getLogLevel",
+    "heal",
+    "inspect",
+    "ping",
+    "setLogLevel",
+];
+
 /// What a method asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -88,8 +99,7 @@ struct LimitPayload {
     limit: Option<usize>,
 }
 
-/// Parses a call. A Plug and Play command of the component `settings` has the same names behind
-/// `settings*`.
+/// Parses a call.
 ///
 /// # Errors
 /// The answer to give: 404 for an unknown method, 400 with the field for a payload that is wrong.
@@ -145,7 +155,11 @@ pub fn parse(name: &str, payload: &Value) -> Result<Asked, Answer> {
             let limit = read::<LimitPayload>(name, payload)?.limit.unwrap_or(20);
             Ok(Asked::GetIncidents(limit.min(100)))
         }
-        other => Err(Answer::error(404, format!("there is no method {other:?}"))),
+        other => {
+            let known = NAMES.join(", ");
+            let text = format!("there is no method {other:?}; known are {known}");
+            Err(Answer::error(404, text))
+        }
     }
 }
 

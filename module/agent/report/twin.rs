@@ -1,6 +1,7 @@
 //! The reported document of the module twin: schema `slice-healer/twin/v1`. Renders; sends nothing.
 //!
-//! At most 8 KiB, however many Services there are: every part of it is bounded by construction.
+//! At most 8 KiB, however many Services there are: every part of it is bounded by construction, and
+//! the acknowledged settings, which echo what is in force, give way where the sum is too much.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ pub const SCHEMA: &str = "slice-healer/twin/v1";
 pub const LIMIT: usize = 8 * 1024;
 /// The longest text anywhere in it.
 const LONGEST_TEXT: usize = 256;
+/// Said of a setting whose value does not fit.
+const NOT_SHOWN: &str = "too long to be shown here; `slice-healer config` does";
 
 /// What the document says of the module itself.
 #[derive(Clone, Debug)]
@@ -104,6 +107,29 @@ pub fn document(
     if let Some(version) = &cluster.server_version {
         document["cluster"]["serverVersion"] = cut(version, LONGEST_TEXT).into();
     }
+    within_limit(document)
+}
+
+/// Shows fewer of the settings' values, the largest first, until the document fits. Its other parts
+/// fit by themselves: see the test.
+fn within_limit(mut document: Value) -> Value {
+    while document.to_string().len() > LIMIT {
+        let Some(acks) = document["settings"].as_object_mut() else {
+            return document;
+        };
+        let largest = acks
+            .values_mut()
+            .filter(|ack| ack["value"].as_object().is_some_and(|v| !v.is_empty()))
+            .max_by_key(|ack| ack["value"].to_string().len());
+        let Some(ack) = largest else {
+            return document;
+        };
+        ack["value"] = json!({});
+        ack["ad"] = match ack["ad"].as_str().unwrap_or_default() {
+            "" => NOT_SHOWN.into(),
+            reason => format!("{reason}; {NOT_SHOWN}").into(),
+        };
+    }
     document
 }
 
@@ -118,4 +144,134 @@ fn escape(key: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use slice_core::engine::{
+        ClusterState, ClusterStatus, FindingCounts, HealStatus, Health, HealthState, JournalStatus,
+        LastHeal,
+    };
+    use slice_core::event::{HealOutcome, JournalState};
+    use slice_core::heal::policy::Mode;
+    use slice_core::judge::{FindingKind, RemedyAction};
+    use slice_core::model::ServiceKey;
+
+    use super::*;
+    use crate::settings::{Loaded, MAX_DESIRED};
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// Every text as long as it may be, in characters that JSON writes twice as long.
+    fn worst() -> Status {
+        let long = "\"".repeat(1000);
+        let key = |n: u8| ServiceKey::new("n".repeat(63), format!("{n}{}", "s".repeat(62)));
+        Status {
+            mode: Mode::Observe,
+            health: Health {
+                state: HealthState::Degraded,
+                reason: long.clone(),
+                since: AT,
+            },
+            cluster: ClusterStatus {
+                state: ClusterState::Unreachable,
+                detail: Some(long.clone()),
+                server_version: Some(long.clone()),
+                node: Some("n".repeat(253)),
+                node_known: true,
+                services: usize::MAX,
+                slices: usize::MAX,
+                endpoints: usize::MAX,
+                pods: usize::MAX,
+            },
+            journal: JournalStatus {
+                state: JournalState::Following,
+                signals: u64::MAX,
+                last_signal_at: Some(AT),
+            },
+            findings: FindingCounts {
+                critical: usize::MAX,
+                worst: (0..8)
+                    .map(|n| (key(n), FindingKind::ControllerWedged))
+                    .collect(),
+                ..FindingCounts::default()
+            },
+            heals: HealStatus {
+                last: Some(LastHeal {
+                    service: key(9),
+                    action: RemedyAction::RefreshService,
+                    outcome: HealOutcome::HealedByItself,
+                    at: AT,
+                    seconds: 1e9 / 3.0,
+                }),
+                ..HealStatus::default()
+            },
+        }
+    }
+
+    fn labels() -> Vec<(String, String)> {
+        (0..8)
+            .map(|n| (format!("{n}{}", "l".repeat(63)), "\u{1F3ED}".repeat(64)))
+            .collect()
+    }
+
+    fn render(settings: &Value) -> Value {
+        let module = ModuleInfo {
+            version: env!("CARGO_PKG_VERSION"),
+            started_at: AT,
+        };
+        document(&module, AT, &worst(), &labels(), settings)
+    }
+
+    #[test]
+    fn the_document_fits_without_any_setting_and_shows_all() {
+        let document = render(&json!({"__t": "c"}));
+        let size = document.to_string().len();
+        assert!(size < LIMIT - 1024, "{size}");
+        assert_eq!(document["findings"]["worst"].as_object().unwrap().len(), 8);
+        assert_eq!(document["labels"].as_object().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn settings_give_way_where_the_sum_is_too_much() {
+        // What is in force may be longer than what the twin may ask for.
+        let names: Vec<String> = (0..400).map(|n| format!("\"namespace-{n}\"")).collect();
+        let env = [(
+            "SLICE_HEALER__SCOPE__NAMESPACES".to_owned(),
+            names.join(",").replace('"', ""),
+        )];
+        let base = Loaded::load(None, env).unwrap().settings;
+        let mut windows = Map::new();
+        let mut desired = json!({});
+        while desired.to_string().len() < MAX_DESIRED - 60 {
+            windows.insert(format!("w{}", windows.len()), "Mon-Fri 22:00-05:00".into());
+            desired = json!({"mode": "heal", "windows": windows.clone()});
+        }
+        for more in [
+            json!({}),
+            json!({"scope": {"namespaces": {"a": true}}, "ladder": "none"}),
+            json!({"mode": "sleep", "scope": {"namespaces": {"a": true}}}),
+        ] {
+            let mut desired = desired.clone();
+            desired
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            let outcome = base.apply_twin(&base, &desired);
+            let document = render(&outcome.reported(i64::MAX));
+            let size = document.to_string().len();
+            assert!(size <= LIMIT, "{size} with {more}");
+            let gave_way = document["settings"].to_string().contains(NOT_SHOWN);
+            assert_eq!(gave_way, !more["scope"].is_null(), "{more}");
+            for key in desired.as_object().unwrap().keys() {
+                assert!(document["settings"][key]["ac"].is_u64(), "{key}");
+            }
+        }
+        // Unknown names, as many and as long as are answered.
+        let unknown: Map<String, Value> =
+            (0..30).map(|n| (format!("{n:0>64}"), json!(1))).collect();
+        let outcome = base.apply_twin(&base, &Value::Object(unknown));
+        let document = render(&outcome.reported(i64::MAX));
+        assert!(document.to_string().len() <= LIMIT);
+    }
 }

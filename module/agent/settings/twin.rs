@@ -283,7 +283,12 @@ fn echo(key: &str, layer: &Value, in_force: &Value) -> Option<Value> {
             );
         }
     }
-    Some(out.get(key).cloned().unwrap_or_else(|| json!({})))
+    let shown = out.get(key).cloned();
+    // A value of the wrong form names nothing below it: the property is answered as the model has it.
+    let whole = || get(in_force, &Path::new([section])).filter(|value| !value.is_object());
+    shown
+        .or_else(|| whole().cloned())
+        .or_else(|| Some(json!({})))
 }
 
 /// Lists become objects of `true`, keys lose their dots and take the twin's names.
