@@ -30,6 +30,7 @@ mod peers;
 mod plug_and_play;
 mod real_actions;
 mod real_controller;
+mod real_diagnose;
 mod real_heal;
 mod real_wedges;
 mod same_api;

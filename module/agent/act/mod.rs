@@ -5,6 +5,7 @@
 
 mod call;
 mod canary;
+mod diagnose;
 mod lease;
 pub mod permissions;
 mod read;
@@ -122,6 +123,10 @@ impl Actor {
                 };
                 write::delete(caller, &service.namespace, &slice, version).await
             }
+            Act::Diagnose { service } => match diagnose::clues(caller, &service).await {
+                Ok(clues) => Outcome::Clues(Box::new(clues)),
+                Err(failure) => failure.outcome(),
+            },
             Act::Canary => {
                 let number = self.canaries.fetch_add(1, Ordering::Relaxed);
                 canary::ask(caller, &self.options, &self.holder, number).await

@@ -181,7 +181,7 @@ async fn optional<T>(
     }
 }
 
-async fn list<T: Slim>(
+pub(super) async fn list<T: Slim>(
     caller: &Caller,
     namespace: Option<&str>,
     query: &str,
@@ -254,7 +254,7 @@ fn equals(selector: &Labels) -> String {
     all.join(",")
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

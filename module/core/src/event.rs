@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::heal::clues::Clues;
 use crate::heal::policy::Policy;
 use crate::heal::record::Record;
 use crate::judge::{Finding, FindingKind, RemedyAction, Severity};
@@ -156,6 +157,11 @@ pub enum Act {
         /// Precondition.
         resource_version: String,
     },
+    /// Reads what may say why refreshes did not help. Ends as [`Outcome::Clues`].
+    Diagnose {
+        /// The Service.
+        service: ServiceKey,
+    },
     /// Asks the slice controller to prove that it works: a label on the canary's slice must be
     /// stripped again. Ends as [`Outcome::Canary`].
     Canary,
@@ -170,6 +176,8 @@ pub enum Act {
 pub enum Outcome {
     /// The objects as they are now.
     Snapshot(Box<Snapshot>),
+    /// What was read for a diagnosis.
+    Clues(Box<Clues>),
     /// The write was accepted.
     Written,
     /// A precondition did not hold (409): what was judged is not what is there.

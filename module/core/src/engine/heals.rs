@@ -1,7 +1,11 @@
 //! The heal under way: feeds the ladder, starts what it wants, tells how it ended.
 
+use std::time::Duration;
+
 use super::Engine;
 use crate::event::{Event, EventType, HealEvent, HealOutcome, Now, Outcome, Output};
+use crate::heal::budget::MAX_COOL_DOWN;
+use crate::heal::gate::HoldReason;
 use crate::heal::incident::Incident;
 use crate::heal::judged::Judged;
 use crate::heal::ladder::{Ctx, End, Happened};
@@ -10,7 +14,12 @@ use crate::heal::record::{Ended, Record};
 use crate::judge::{FindingKind, RemedyAction, Severity};
 use crate::model::ServiceKey;
 
+use super::incidents::HELD_AGAIN;
 use super::status::LastHeal;
+
+/// How long at most until it is looked at again whether a controller is still wedged. A look writes
+/// nothing.
+const WEDGED_AGAIN: Duration = Duration::from_secs(600);
 
 impl Engine {
     /// Tells the ladder that time has passed or that its Service looks different now.
@@ -89,17 +98,45 @@ impl Engine {
         match next.end {
             None => self.active = Some(active),
             Some(End::Held(reason, detail)) => {
-                // After writes a hold is no quick matter: the next try waits for the cool-down.
-                let wait = if active.ladder.wrote() {
-                    self.policy.pace.cool_down
-                } else {
-                    std::time::Duration::from_secs(10)
-                };
-                self.hold(&key, reason, detail, now.mono + wait, now, out);
+                self.held_on_the_way(&active, reason, detail, now, out);
             }
             Some(End::Outcome(outcome, detail)) => {
                 self.ended(&key, &active, outcome, detail, now, out);
             }
+        }
+    }
+
+    /// A heal that begun and was held back. After writes that is no quick matter: the next try waits
+    /// for the cool-down, twice as long each time.
+    fn held_on_the_way(
+        &mut self,
+        active: &super::Active,
+        reason: HoldReason,
+        detail: String,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        let key = active.ladder.service();
+        let wedged = reason == HoldReason::Wedged;
+        let Some(incident) = self.incidents.get_mut(key) else {
+            return;
+        };
+        incident.wedged |= wedged;
+        let longest = if wedged { WEDGED_AGAIN } else { MAX_COOL_DOWN };
+        let wait = if active.ladder.wrote() || wedged {
+            let doublings = incident.attempts.saturating_sub(1).min(16);
+            let wait = self.policy.pace.cool_down.saturating_mul(1 << doublings);
+            wait.min(longest)
+        } else {
+            HELD_AGAIN
+        };
+        let told = self.hold(key, reason, detail, now.mono + wait, now, out);
+        // What only a person can free is told as such, once.
+        if let Some(event) = told.filter(|_| wedged)
+            && let Some(incident) = self.incidents.get_mut(key)
+            && !std::mem::replace(&mut incident.escalated, true)
+        {
+            out.push(Output::Emit(escalation(event)));
         }
     }
 
@@ -154,18 +191,23 @@ impl Engine {
             return;
         }
         if needs_a_person(outcome, incident.attempts) && !incident.escalated {
-            out.push(Output::Emit(Event {
-                kind: EventType::Escalated,
-                severity: Severity::Critical,
-                message: format!("A person is needed: {}", event.message),
-                ..event
-            }));
+            out.push(Output::Emit(escalation(event)));
         }
         if let Some(incident) = self.incidents.get_mut(key) {
             incident.escalated |= needs_a_person(outcome, incident.attempts);
             incident.resumed = false;
+            incident.wedged = false;
             incident.not_before = now.mono + self.policy.pace.cool_down;
         }
+    }
+}
+
+fn escalation(event: Event) -> Event {
+    Event {
+        kind: EventType::Escalated,
+        severity: Severity::Critical,
+        message: format!("A person is needed: {}", event.message),
+        ..event
     }
 }
 

@@ -17,7 +17,7 @@ use crate::judge::{Finding, RemedyAction, Severity};
 use crate::model::{ServiceKey, ServiceType};
 
 /// How long until something that is held back is looked at again, if nothing says when.
-const HELD_AGAIN: Duration = Duration::from_secs(10);
+pub(super) const HELD_AGAIN: Duration = Duration::from_secs(10);
 
 impl Engine {
     pub(super) fn update_incident(
@@ -105,7 +105,9 @@ impl Engine {
             }
             match self.may_start(&key, now) {
                 Ok(()) => return self.start(&key, None, now, out),
-                Err((reason, detail, again)) => self.hold(&key, reason, detail, again, now, out),
+                Err((reason, detail, again)) => {
+                    self.hold(&key, reason, detail, again, now, out);
+                }
             }
         }
     }
@@ -179,7 +181,8 @@ impl Engine {
         let Some(begun_for) = incident.findings.first().cloned() else {
             return;
         };
-        let ladder = Ladder::new(key.clone(), incident.id.clone(), manual);
+        let ladder =
+            Ladder::new(key.clone(), incident.id.clone(), manual).diagnosing_first(incident.wedged);
         self.active = Some(Active {
             ladder,
             action: None,
@@ -191,7 +194,8 @@ impl Engine {
         self.climb(crate::heal::ladder::Happened::Tick, now, out);
     }
 
-    /// Writes down that an incident is held back; tells it once for each reason.
+    /// Writes down that an incident is held back; tells it once for each reason, and returns what it
+    /// told.
     pub(super) fn hold(
         &mut self,
         key: &ServiceKey,
@@ -200,14 +204,12 @@ impl Engine {
         again: Duration,
         now: Now,
         out: &mut Vec<Output>,
-    ) {
-        let Some(incident) = self.incidents.get_mut(key) else {
-            return;
-        };
+    ) -> Option<Event> {
+        let incident = self.incidents.get_mut(key)?;
         incident.not_before = again;
         incident.held = Some((reason, detail.clone()));
         if incident.told.replace(reason) == Some(reason) {
-            return;
+            return None;
         }
         let shadow = reason == HoldReason::ObserveMode;
         if shadow && !std::mem::replace(&mut incident.shadowed, true) {
@@ -217,11 +219,9 @@ impl Engine {
             self.heals.held += 1;
         }
         *self.heals.held_by_reason.entry(reason).or_default() += 1;
-        let Some(incident) = self.incidents.get(key) else {
-            return;
-        };
-        let first = &incident.findings[0];
-        out.push(Output::Emit(Event {
+        let incident = self.incidents.get(key)?;
+        let first = incident.findings.first()?;
+        let event = Event {
             kind: EventType::Heal,
             at: now.wall,
             severity: first.severity,
@@ -238,7 +238,9 @@ impl Engine {
                 seconds: now.mono.saturating_sub(incident.opened.mono).as_secs_f64(),
             }),
             incident: Some(incident.id.clone()),
-        }));
+        };
+        out.push(Output::Emit(event.clone()));
+        Some(event)
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Incident {
     pub shadowed: bool,
     /// Whether a person was already called.
     pub escalated: bool,
+    /// The controller was found wedged on this Service: no more writes before it is known to be free.
+    pub wedged: bool,
     /// Rules that matched while it was open.
     pub signals: Vec<String>,
     /// A heal of an earlier process was cut off here: no grace, its deleted slice may be missing.
@@ -66,6 +68,7 @@ impl Incident {
             told: None,
             shadowed: false,
             escalated: false,
+            wedged: false,
             signals: Vec::new(),
             resumed: false,
         }

@@ -68,11 +68,6 @@ impl Judged {
             .filter(|f| f.remedy.action != RemedyAction::None)
     }
 
-    /// All findings.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
-    }
-
     /// Changes whenever anything changes that the judgement depends on.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint

@@ -20,6 +20,11 @@ pub struct Progress {
     pub manual: Option<RemedyAction>,
     /// Whether the slice controller has just answered the canary.
     pub canary_ok: bool,
+    /// Whether it is known why refreshes do not help, or that nothing speaks against the next rung.
+    pub diagnosed: bool,
+    /// An earlier heal found the controller wedged on this Service: nothing is written before that
+    /// is known to be over.
+    pub diagnose_first: bool,
 }
 
 /// The next rung.
@@ -30,6 +35,8 @@ pub enum Plan {
         /// The Service's uid.
         uid: String,
     },
+    /// Refreshes did not help, or did not the last time: find out why before anything else.
+    Diagnose,
     /// A delete would be next, and the staleness is too young for it.
     WaitForDelete {
         /// Until this moment of the monotonic clock.
@@ -82,12 +89,18 @@ pub fn next_step(judged: &Judged, progress: &Progress, ctx: &Ctx<'_>) -> Plan {
             "the Service is gone; its slices are the garbage collector's".to_owned(),
         );
     };
+    if progress.diagnose_first && !progress.diagnosed {
+        return Plan::Diagnose;
+    }
     let rungs = policy.pace.look_again.len();
     if wants(Step::RefreshService) && progress.refreshes < rungs {
         return match gate::refresh(&judged.gate_input(policy, None)) {
             Ok(()) => Plan::Refresh { uid: service_uid },
             Err(reason) => Plan::Hold(reason, held_text(reason)),
         };
+    }
+    if !progress.diagnosed {
+        return Plan::Diagnose;
     }
     if !wants(Step::DeleteSlice) {
         return Plan::Exhausted(still_stale(

@@ -10,6 +10,7 @@ use slice_core::event::{
     Act, CanaryAnswer, ClusterInput, Command, CommandId, Event, EventType, HealOutcome, Input,
     LeaseAnswer, Link, Now, Outcome, Output, Reply, Request, Snapshot,
 };
+use slice_core::heal::clues::Clues;
 use slice_core::heal::policy::{Mode, Policy};
 use slice_core::heal::record::{History, Record};
 use slice_core::model::{Kind, Object, ObjectRef, ServiceKey};
@@ -32,6 +33,8 @@ pub struct Rig {
     pub controller: Character,
     pub canary: CanaryAnswer,
     pub lease: LeaseAnswer,
+    /// What a diagnosis reads.
+    pub clues: Clues,
     /// The outcome that the next write gets instead of being carried out.
     pub fail_next_write: Option<Outcome>,
     pub acts: Vec<Act>,
@@ -48,6 +51,11 @@ pub const SVC: &str = "model-endpoint";
 
 pub fn key() -> ServiceKey {
     ServiceKey::new(NS, SVC)
+}
+
+/// A moment of wall-clock time.
+pub fn at(text: &str) -> jiff::Timestamp {
+    text.parse().expect("a time")
 }
 
 impl Rig {
@@ -77,6 +85,7 @@ impl Rig {
             controller,
             canary: CanaryAnswer::Answered,
             lease: LeaseAnswer::Taken,
+            clues: Clues::default(),
             fail_next_write: None,
             acts: Vec::new(),
             events: Vec::new(),
@@ -199,6 +208,12 @@ impl Rig {
             .collect()
     }
 
+    /// The uid of a Service.
+    pub fn uid_of(&self, service: &str) -> String {
+        let object = &self.objects[&(Kind::Service, service.to_owned())];
+        object["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
     pub fn sync(&mut self) {
         for kind in Kind::ALL {
             let objects = self.all(kind);
@@ -278,8 +293,9 @@ impl Rig {
     }
 
     pub fn holds(&self) -> Vec<String> {
-        let heals = self.events.iter().filter_map(|e| e.heal.as_ref());
+        let heals = self.events.iter().filter(|e| e.kind == EventType::Heal);
         heals
+            .filter_map(|e| e.heal.as_ref())
             .filter(|h| h.outcome.is_none())
             .filter_map(|h| h.reason.clone())
             .collect()
@@ -341,6 +357,7 @@ impl Rig {
                 self.pending_delete(slice);
                 Outcome::Written
             }
+            Act::Diagnose { .. } => Outcome::Clues(Box::new(self.clues.clone())),
             Act::Canary => Outcome::Canary(self.canary.clone()),
             Act::TakeLease => Outcome::Lease(self.lease.clone()),
             Act::ReleaseLease => Outcome::Written,

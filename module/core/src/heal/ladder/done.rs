@@ -1,7 +1,7 @@
 //! What an action that has ended means for the heal.
 
 use super::{Ctx, End, Ladder, MAX_LOOKS, Next, Phase};
-use crate::event::{CanaryAnswer, HealOutcome, LeaseAnswer, Outcome};
+use crate::event::{HealOutcome, LeaseAnswer, Outcome};
 use crate::heal::gate::HoldReason;
 use crate::heal::judged::Judged;
 
@@ -64,24 +64,8 @@ impl Ladder {
                 let text = "the Service is gone".to_owned();
                 self.finish(End::Outcome(HealOutcome::HealedByItself, Some(text)), next);
             }
-            (Phase::Canary, Outcome::Canary(CanaryAnswer::Answered)) => {
-                next.story
-                    .push("the slice controller answered the canary".to_owned());
-                self.canary_ok = true;
-                self.read(Phase::Reread, next);
-            }
-            (Phase::Canary, Outcome::Canary(answer)) => {
-                let text = match answer {
-                    CanaryAnswer::Absent(what) => format!(
-                        "a delete needs proof that the slice controller works, and there is no \
-                         canary to ask: {what}; apply config/kubernetes, or set heal.canary = false"
-                    ),
-                    _ => "the slice controller did not answer the canary: a deleted slice might \
-                          not come back"
-                        .to_owned(),
-                };
-                self.finish(End::Held(HoldReason::CanaryFailed, text), next);
-            }
+            (Phase::Diagnose, Outcome::Clues(clues)) => self.diagnosed(&clues, ctx, next),
+            (Phase::Canary, Outcome::Canary(answer)) => self.canary_answered(answer, next),
             // 404 is a delete that somebody else did: the slice must come back all the same.
             (Phase::Deleting { uid }, Outcome::Written | Outcome::Gone) => {
                 let until = ctx.now.mono + ctx.policy.pace.action_deadline;

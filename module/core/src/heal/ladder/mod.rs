@@ -1,10 +1,11 @@
-//! One heal of one Service, as a state machine: lease, confirm, refresh, look again, delete, bring
-//! back, verify, release.
+//! One heal of one Service, as a state machine: lease, confirm, refresh, look again, diagnose, delete,
+//! bring back, verify, release.
 //!
 //! The ladder never acts. It is told what happened ([`Happened`]), may look at the world, and says
 //! what comes next ([`Next`]). Exactly one action is under way at a time. Whatever happens, a slice
 //! that it deleted is refreshed for until a new one is there.
 
+mod diagnosed;
 mod done;
 mod rung;
 mod wait;
@@ -93,6 +94,7 @@ enum Phase {
     GraceForDelete {
         until: Duration,
     },
+    Diagnose,
     Canary,
     Deleting {
         uid: String,
@@ -144,6 +146,12 @@ pub struct Ladder {
     deletes: u32,
     looks: u32,
     canary_ok: bool,
+    diagnosed: bool,
+    diagnose_first: bool,
+    /// Why the slice controller seems not to run, if it does.
+    no_leader: Option<String>,
+    /// What the diagnosis found beside its verdict.
+    notes: Vec<String>,
     wrote: bool,
     /// Whether it was begun for more than a legacy Endpoints object.
     for_slices: bool,
@@ -168,11 +176,22 @@ impl Ladder {
             deletes: 0,
             looks: 0,
             canary_ok: false,
+            diagnosed: false,
+            diagnose_first: false,
+            no_leader: None,
+            notes: Vec::new(),
             wrote: false,
             for_slices: false,
             last_action: RemedyAction::None,
             lease_held: false,
         }
+    }
+
+    /// Finds out before the first write whether the controller is still wedged on this Service.
+    #[must_use]
+    pub fn diagnosing_first(mut self, wedged: bool) -> Self {
+        self.diagnose_first = wedged;
+        self
     }
 
     /// Whose heal.
@@ -183,11 +202,6 @@ impl Ladder {
     /// The incident's id.
     pub fn incident(&self) -> &str {
         &self.incident
-    }
-
-    /// Whether a person asked for it.
-    pub fn is_manual(&self) -> bool {
-        self.manual.is_some()
     }
 
     /// Whether anything was written.

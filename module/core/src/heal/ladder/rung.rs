@@ -35,6 +35,8 @@ impl Ladder {
             deletes_left: MAX_DELETES.saturating_sub(self.deletes),
             manual: self.manual.flatten(),
             canary_ok: self.canary_ok,
+            diagnosed: self.diagnosed,
+            diagnose_first: self.diagnose_first,
         };
         match plan::next_step(&judged, &progress, ctx) {
             Plan::Refresh { uid } => {
@@ -46,6 +48,11 @@ impl Ladder {
                 self.last_action = RemedyAction::RefreshService;
                 let act = self.refresh(ctx);
                 self.write(Phase::Refreshing { n }, act, next);
+            }
+            Plan::Diagnose => {
+                self.uid = judged.service_uid().unwrap_or_default();
+                let service = self.service.clone();
+                self.go(Phase::Diagnose, Act::Diagnose { service }, next);
             }
             Plan::WaitForDelete { until } => self.phase = Phase::GraceForDelete { until },
             Plan::AskCanary => self.go(Phase::Canary, Act::Canary, next),
@@ -78,6 +85,14 @@ impl Ladder {
             }
             Plan::Hold(reason, text) => self.finish(End::Held(reason, text), next),
             Plan::Exhausted(text) => {
+                let mut text = self.with_notes(text);
+                if self.refreshes > 0 {
+                    text.push_str(&format!(
+                        "; if kube-controller-manager logs \"cache is out of date\" for {}, restart \
+                         it",
+                        self.service
+                    ));
+                }
                 self.finish(End::Outcome(HealOutcome::StillStale, Some(text)), next);
             }
         }
