@@ -98,6 +98,12 @@ differential-large SERVICES="5000" SEED="20261130":
     SLICE_HEALER_SERVICES={{ SERVICES }} SLICE_HEALER_SEED={{ SEED }} cargo test --test tests -- \
         --nocapture differential::the_judge_agrees_with_the_controller_on_a_fixed_cluster
 
+# the judge against the real controller on COUNT random clusters of 150 Services each, every corruption TIMES times
+differential-seeds COUNT="20" SEED="1" TIMES="2":
+    tests/controlplane/build.sh
+    SLICE_HEALER_SEEDS={{ COUNT }} SLICE_HEALER_SEED={{ SEED }} SLICE_HEALER_CORRUPTIONS={{ TIMES }} cargo test --test tests -- \
+        --nocapture differential::the_judge_agrees_with_the_controller_on_a_fixed_cluster
+
 # the judge at 1,000 Services with 100 endpoints each: time and memory
 bench-judge:
     cargo run --release --package slice-core --example scale

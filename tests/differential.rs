@@ -2,9 +2,11 @@
 //! no slice is judged wrong; and of what is then corrupted in a dump, everything is found and
 //! nothing else.
 //!
-//! `SLICE_HEALER_SEED` and `SLICE_HEALER_SERVICES` choose another cluster; the seed is printed.
+//! `SLICE_HEALER_SEED` and `SLICE_HEALER_SERVICES` choose another cluster, `SLICE_HEALER_SEEDS` how
+//! many seeds are tried from there on, and `SLICE_HEALER_CORRUPTIONS` how often each corruption is;
+//! the seed is printed.
 
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
@@ -32,7 +34,7 @@ fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "differential: {text}");
 }
 
-fn number(variable: &str) -> Result<Option<u64>> {
+pub(crate) fn number(variable: &str) -> Result<Option<u64>> {
     std::env::var(variable)
         .ok()
         .map(|text| text.parse().with_context(|| format!("{variable}={text}")))
@@ -42,10 +44,12 @@ fn number(variable: &str) -> Result<Option<u64>> {
 /// Judges lists as `inspect -f` does.
 pub(crate) fn judge(lists: &[Value], version: &str) -> Result<Vec<Finding>> {
     let mut file = tempfile::NamedTempFile::new()?;
+    let mut writer = BufWriter::new(&mut file);
     for list in lists {
-        serde_json::to_writer(&mut file, list)?;
+        serde_json::to_writer(&mut writer, list)?;
     }
-    file.flush()?;
+    writer.flush()?;
+    drop(writer);
     let now = Timestamp::now();
     let dump = load(&[Source::File(file.path().to_owned())], now)?;
     let mut ctx = JudgeContext::at(now);
@@ -111,11 +115,20 @@ async fn agrees(seed: u64, services: usize) -> Result<()> {
 async fn the_judge_agrees_with_the_controller_on_a_fixed_cluster() -> Result<()> {
     let seed = number("SLICE_HEALER_SEED")?.unwrap_or(SEED);
     let services = number("SLICE_HEALER_SERVICES")?.map_or(SERVICES / 2, |n| n as usize);
-    agrees(seed, services).await
+    let seeds = number("SLICE_HEALER_SEEDS")?.unwrap_or(1);
+    for seed in seed..seed.saturating_add(seeds) {
+        agrees(seed, services)
+            .await
+            .with_context(|| format!("seed {seed}"))?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn the_judge_agrees_with_the_controller_on_a_fresh_cluster() -> Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    agrees(u64::from(now.subsec_nanos()), SERVICES / 2).await
+    let seed = u64::from(now.subsec_nanos());
+    agrees(seed, SERVICES / 2)
+        .await
+        .with_context(|| format!("seed {seed}"))
 }

@@ -284,12 +284,7 @@ fn leftover(b: &mut Bench) -> Option<Vec<Due>> {
         let slice = &b.items(SLICES)[n];
         if slice["metadata"]["labels"][NAME] == name {
             let all = endpoints(slice);
-            let fallback = !all.iter().any(is_ready)
-                && b.served(slice) == 0
-                && all.iter().any(|e| {
-                    e["conditions"]["serving"] == true && e["conditions"]["terminating"] == true
-                });
-            let routed = b.is_used(slice) && (all.iter().any(is_ready) || fallback);
+            let routed = all.iter().any(|e| b.is_routed(slice, e));
             let severity = if routed { Warning } else { Info };
             due.push(Due {
                 remedy: NoHeal,

@@ -131,6 +131,34 @@ impl Bench {
             .count()
     }
 
+    /// Whether traffic reaches an endpoint: it is ready, or it serves while it terminates and the
+    /// proxies have nothing ready for one of its slice's ports.
+    pub(super) fn is_routed(&self, like: &Value, endpoint: &Value) -> bool {
+        let ports = |s: &Value| -> Vec<(Value, Value)> {
+            let all = s["ports"].as_array().map_or(&[][..], Vec::as_slice);
+            let all = all.iter().filter(|p| !p["port"].is_null());
+            all.map(|p| (p["name"].clone(), p["protocol"].clone()))
+                .collect()
+        };
+        let proxied = |s: &&Value| {
+            s["metadata"]["labels"][NAME] == like["metadata"]["labels"][NAME]
+                && s["addressType"] == like["addressType"]
+                && endpoints(s).iter().any(is_ready)
+        };
+        let served: Vec<_> = self
+            .items(SLICES)
+            .iter()
+            .filter(proxied)
+            .flat_map(ports)
+            .collect();
+        let ends = |e: &Value| {
+            e["conditions"]["serving"] == true && e["conditions"]["terminating"] == true
+        };
+        let falls_back = !is_headless(self.service_of(like))
+            && ports(like).iter().any(|port| !served.contains(port));
+        self.is_used(like) && (is_ready(endpoint) || (ends(endpoint) && falls_back))
+    }
+
     pub(super) fn due(&self, kind: FindingKind, slice: usize, severity: Severity) -> Due {
         let slice = &self.items(SLICES)[slice];
         Due {

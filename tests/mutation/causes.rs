@@ -354,13 +354,14 @@ fn two_versions(b: &mut Bench) -> Option<Vec<Due>> {
 fn overdue(b: &mut Bench) -> Option<Vec<Due>> {
     let pod = b.pod_where(|b, p| is_ending(p) && is_live(p) && b.listing(p).next().is_some())?;
     b.same_pod(&pod)?["metadata"]["deletionTimestamp"] = json!(LONG_AGO);
-    let serves = condition(&pod, "Ready") == "True";
+    let uid = &pod["metadata"]["uid"];
     Some(
         b.listing(&pod)
             .map(|s| {
-                let publishes = s["spec"]["publishNotReadyAddresses"] == true;
-                let any_up = b.live(s).into_iter().any(is_up);
-                let routed = publishes || (!any_up && serves);
+                let routed = b.slices_of(s).any(|slice| {
+                    let mut own = endpoints(slice).iter();
+                    own.any(|e| e["targetRef"]["uid"] == *uid && b.is_routed(slice, e))
+                });
                 due(TerminationOverdue, s, if routed { Warning } else { Info })
             })
             .collect(),

@@ -11,8 +11,9 @@ use slice_core::judge::FindingKind;
 
 use super::Corruption;
 use super::bench::{Bench, Due};
+use crate::differential::number;
 
-/// How often each corruption is tried, on different targets.
+/// How often each corruption is tried, on different targets; `SLICE_HEALER_CORRUPTIONS` says otherwise.
 const TIMES: usize = 2;
 
 /// What was due, what of it was found, and what was found beside it.
@@ -31,10 +32,11 @@ impl Score {
         seed: u64,
         find: impl Fn(&[Value]) -> Result<Vec<Due>>,
     ) -> Result<()> {
+        let times = number("SLICE_HEALER_CORRUPTIONS")?.map_or(TIMES, |n| n as usize);
         for (at, (what, corrupt)) in corruptions.iter().enumerate() {
             let mut done = 0;
-            for time in 0..TIMES {
-                let rng = StdRng::seed_from_u64(seed ^ ((at * TIMES + time) as u64) << 32);
+            for time in 0..times {
+                let rng = StdRng::seed_from_u64(seed ^ (((at * times + time) as u64) << 32));
                 let mut bench = Bench {
                     lists: lists.to_vec(),
                     rng,

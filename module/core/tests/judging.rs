@@ -51,6 +51,11 @@ fn cluster(spec: &Value) -> Cluster {
 
 impl Cluster {
     fn slice(&mut self, name: &str, family: &str, address: &str) {
+        let slice = self.like_controller(name, family, address);
+        self.world.apply(decode::<Slice>(slice));
+    }
+
+    fn like_controller(&self, name: &str, family: &str, address: &str) -> Value {
         let mut slice = json!({
             "metadata": {"name": name, "namespace": "line1", "uid": name,
                 "labels": {"kubernetes.io/service-name": "model",
@@ -66,7 +71,7 @@ impl Cluster {
         if self.service["spec"]["clusterIP"] == "None" {
             slice["metadata"]["labels"]["service.kubernetes.io/headless"] = json!("");
         }
-        self.world.apply(decode::<Slice>(slice));
+        slice
     }
 
     fn findings(&self, node: Option<&str>, delete_leftover: bool) -> Vec<Finding> {
@@ -145,5 +150,49 @@ fn a_leftover_is_only_cured_where_the_settings_allow_it() {
             assert_eq!(finding.remedy.action, action, "{}", finding.remedy.reason);
             assert!(!finding.remedy.reason.is_empty());
         }
+    }
+}
+
+#[test]
+fn an_ending_endpoint_gets_traffic_where_nothing_is_ready_for_one_of_its_ports() {
+    let http = json!([{"name": "http", "protocol": "TCP", "port": 8080}]);
+    let both = json!([{"name": "http", "protocol": "TCP", "port": 8080},
+        {"name": "grpc", "protocol": "TCP", "port": 9090}]);
+    let grpc = json!([{"name": "grpc", "protocol": "TCP", "port": 9090}]);
+    let nowhere = json!([{"name": "grpc", "protocol": "TCP"}]);
+    for (cluster_ip, ports, routed) in [
+        ("10.96.0.10", &http, false),
+        ("10.96.0.10", &both, true),
+        ("10.96.0.10", &grpc, true),
+        // Proxies leave a port without a number out.
+        ("10.96.0.10", &nowhere, false),
+        // DNS publishes only what is ready.
+        ("None", &grpc, false),
+    ] {
+        // Without a selector the slices are leftovers, whose severity follows the traffic.
+        let mut cluster = cluster(&json!({"clusterIP": cluster_ip}));
+        let mut service = cluster.service.clone();
+        service["spec"].as_object_mut().unwrap().remove("selector");
+        cluster.world.apply(decode::<Service>(service));
+        let mut slice = cluster.like_controller("model-b", "IPv4", "10.244.1.1");
+        slice["ports"] = ports.clone();
+        slice["endpoints"][0]["conditions"] =
+            json!({"ready": false, "serving": true, "terminating": true});
+        cluster.world.apply(decode::<Slice>(slice));
+
+        let findings = cluster.findings(None, false);
+        let ending = findings
+            .iter()
+            .find(|f| f.slice.as_deref() == Some("model-b"))
+            .unwrap();
+        let severity = if routed {
+            Severity::Warning
+        } else {
+            Severity::Info
+        };
+        assert_eq!(
+            ending.severity, severity,
+            "{cluster_ip} {ports}: {ending:?}"
+        );
     }
 }

@@ -8,8 +8,8 @@ use super::expect::Expectation;
 use super::finding::{Evidence, Finding, FindingKind, Remedy, RemedyAction, Severity};
 use crate::heal::gate::{self, GateInput, HoldReason};
 use crate::model::{
-    Endpoint, IpFamily, Kind, Labels, Manager, Pod, Service, ServiceView, Slice, TrafficPolicy,
-    parse_address,
+    Endpoint, EndpointPort, IpFamily, Kind, Labels, Manager, Pod, Protocol, Service, ServiceView,
+    Slice, TrafficPolicy, parse_address,
 };
 
 /// One Service under judgement.
@@ -22,8 +22,8 @@ pub(super) struct Bench<'a> {
     pub(super) pods: Vec<&'a Pod>,
     /// What the controller's slices should say, where it looks at the Service and pods were seen.
     pub(super) expect: Option<Expectation<'a>>,
-    /// Families in which some slice has a ready endpoint.
-    ready_families: Vec<IpFamily>,
+    /// Ports for which proxies find something ready, by family.
+    served: Vec<(IpFamily, &'a str, Protocol)>,
 }
 
 impl<'a> Bench<'a> {
@@ -38,24 +38,23 @@ impl<'a> Bench<'a> {
             .service()
             .filter(|s| s.is_controlled() && view.seen(Kind::Pod))
             .map(|service| Expectation::new(service, &pods, view, ctx));
-        let is_headless = view.service().is_some_and(Service::is_headless);
-        let ready_families = [IpFamily::IPv4, IpFamily::IPv6]
-            .into_iter()
-            .filter(|family| {
-                slices.iter().any(|s| {
-                    s.family() == Some(*family)
-                        && (is_headless || !has_headless_label(s))
-                        && s.endpoints.iter().any(|e| e.conditions.is_ready())
-                })
-            })
+        let mut served: Vec<(IpFamily, &str, Protocol)> = slices
+            .iter()
+            .copied()
+            .filter(|s| !has_headless_label(s))
+            .filter(|s| s.endpoints.iter().any(|e| e.conditions.is_ready()))
+            .filter_map(|s| s.family().map(|family| (family, s)))
+            .flat_map(|(family, s)| proxied(s).map(move |p| (family, p.name.as_ref(), p.protocol)))
             .collect();
+        served.sort_unstable();
+        served.dedup();
         Self {
             view,
             ctx,
             slices,
             pods,
             expect,
-            ready_families,
+            served,
         }
     }
 
@@ -94,18 +93,28 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Whether traffic reaches an endpoint of this slice: proxies use what is ready and, where
-    /// nothing is, what still serves while it terminates. DNS publishes what is ready.
+    /// Whether traffic reaches an endpoint of this slice: proxies use what is ready and, for a port
+    /// of which nothing is, what still serves while it terminates (`CategorizeEndpoints` in
+    /// pkg/proxy/topology.go of kubernetes/kubernetes). DNS publishes only what is ready.
     pub(super) fn is_routed(&self, slice: &Slice, endpoint: &Endpoint) -> bool {
         let conditions = endpoint.conditions;
-        let fallback = || {
-            slice
-                .family()
-                .is_some_and(|f| !self.ready_families.contains(&f))
-                && conditions.is_serving()
-                && conditions.is_terminating()
-        };
-        self.is_used(slice) && (conditions.is_ready() || fallback())
+        self.is_used(slice)
+            && (conditions.is_ready()
+                || (conditions.is_serving()
+                    && conditions.is_terminating()
+                    && self.falls_back(slice)))
+    }
+
+    /// Whether proxies have nothing ready for some port of this slice.
+    fn falls_back(&self, slice: &Slice) -> bool {
+        let is_headless = self.service().is_some_and(Service::is_headless);
+        !is_headless
+            && slice.family().is_some_and(|family| {
+                proxied(slice).any(|p| {
+                    let port = (family, p.name.as_ref(), p.protocol);
+                    self.served.binary_search(&port).is_err()
+                })
+            })
     }
 
     /// The remedy of what a sync of the controller cures.
@@ -287,6 +296,11 @@ pub(super) fn endpoint_json(endpoint: &Endpoint) -> Value {
 /// Labels as JSON.
 pub(super) fn labels_json<'l>(entries: impl Iterator<Item = (&'l str, &'l str)>) -> Value {
     json!(entries.collect::<Labels>())
+}
+
+/// The ports that proxies take from a slice: those that say a number.
+fn proxied(slice: &Slice) -> impl Iterator<Item = &EndpointPort> {
+    slice.ports.iter().filter(|p| p.port.is_some())
 }
 
 pub(super) fn has_headless_label(slice: &Slice) -> bool {

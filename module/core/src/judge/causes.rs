@@ -38,7 +38,7 @@ pub(super) fn judge(
     if !ready && !service.spec.publish_not_ready_addresses {
         none_ready(bench, &live, out);
     }
-    overdue(bench, expect, ready, out);
+    overdue(bench, expect, out);
     no_local(bench, service, expect, out);
 }
 
@@ -208,7 +208,7 @@ fn none_ready(bench: &Bench<'_>, live: &[&Pod], out: &mut Vec<Finding>) {
     );
 }
 
-fn overdue(bench: &Bench<'_>, expect: &Expectation<'_>, any_ready: bool, out: &mut Vec<Finding>) {
+fn overdue(bench: &Bench<'_>, expect: &Expectation<'_>, out: &mut Vec<Finding>) {
     let mut seen = BTreeSet::new();
     for expected in expect.endpoints.iter().filter(|e| e.terminating) {
         let pod = expected.pod;
@@ -219,7 +219,11 @@ fn overdue(bench: &Bench<'_>, expect: &Expectation<'_>, any_ready: bool, out: &m
         if late <= OVERDUE_SECONDS || !seen.insert(&pod.meta.name) {
             continue;
         }
-        let routed = expected.ready || (!any_ready && expected.serving);
+        let routed = bench.slices.iter().any(|s| {
+            s.endpoints
+                .iter()
+                .any(|e| e.pod().is_some_and(|t| t.uid == pod.meta.uid) && bench.is_routed(s, e))
+        });
         let node = pod.spec.node_name.as_deref();
         let why = if !pod.meta.finalizers.is_empty() {
             format!("finalizers hold it ({})", pod.meta.finalizers.join(", "))
