@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use regex::Regex;
 use serde_json::{Value, json};
 use slice_core::engine::{
@@ -16,7 +16,8 @@ use slice_core::event::{HealOutcome, JournalState};
 use slice_core::heal::policy::Mode;
 use slice_core::judge::RemedyAction;
 use slice_core::model::ServiceKey;
-use slice_healer::report::twin::{ModuleInfo, document};
+use slice_healer::expiry::{Credential, Ends};
+use slice_healer::report::twin::{ModuleInfo, credentials, document};
 use slice_healer::settings::{ENV_PREFIX, Loaded};
 
 fn read(file: &str) -> Result<String> {
@@ -298,7 +299,19 @@ fn reported() -> Result<Value> {
         version: env!("CARGO_PKG_VERSION"),
         started_at: at,
     };
-    Ok(document(&info, at, &status, &[], &settings))
+    let ends = Ends {
+        at: [
+            (Credential::Token, at + SignedDuration::from_hours(24)),
+            (
+                Credential::ServerCertificate,
+                at + SignedDuration::from_hours(24 * 60),
+            ),
+        ]
+        .into(),
+        looked: true,
+    };
+    let ends = credentials(&ends, at);
+    Ok(document(&info, at, &status, &[], &settings, &ends))
 }
 
 /// What IoT Hub's query language can do, as far as it is used here: no join, no sub-query, no LIKE,
@@ -342,6 +355,13 @@ fn check(query: &str, document: &Value) -> Result<()> {
             "health.state" => &["offline", "blocked", "healing", "degraded", "healthy"],
             "cluster.state" => &["synced", "syncing", "unreachable", "forbidden"],
             "journal.state" => &["waiting", "following", "denied"],
+            "credentials.state" => &[
+                "ended",
+                "ends-within-30-days",
+                "ends-within-90-days",
+                "valid",
+                "unknown",
+            ],
             "module.mode" | "settings.mode.value" => &["observe", "heal"],
             _ => continue,
         };

@@ -17,7 +17,8 @@ use slice_core::event::{Event, EventType, HealEvent, HealOutcome, JournalState, 
 use slice_core::heal::policy::Mode;
 use slice_core::judge::{FindingKind, RemedyAction, Severity};
 use slice_core::model::ServiceKey;
-use slice_healer::report::twin::{ModuleInfo, document};
+use slice_healer::expiry::{Credential, Ends};
+use slice_healer::report::twin::{ModuleInfo, credentials, document};
 use slice_healer::report::{methods, model, telemetry};
 use slice_healer::settings::{Loaded, SETTABLE};
 
@@ -144,12 +145,17 @@ fn reported(desired: &Value) -> Result<Value> {
         started_at: at,
     };
     let labels = [("site".to_owned(), "brno".to_owned())];
+    let ends = Ends {
+        at: Credential::ALL.map(|credential| (credential, at)).into(),
+        looked: true,
+    };
     Ok(document(
         &info,
         at,
         &status(at),
         &labels,
         &outcome.reported(7),
+        &credentials(&ends, at),
     ))
 }
 

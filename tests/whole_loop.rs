@@ -116,6 +116,27 @@ async fn from_a_journal_line_to_the_twin() -> Result<()> {
     );
     state.stays_wrong(Duration::from_secs(2)).await?;
 
+    // What ends one day is in the twin too: the test's token within hours, before every certificate.
+    let seen = reported(&edge, &module, "what ends", |r| {
+        r["credentials"]["state"] == "ends-within-30-days"
+    })
+    .await?;
+    let ends = &seen["credentials"]["ends"];
+    for credential in [
+        "ca-certificate",
+        "token",
+        "server-certificate",
+        "trust-bundle",
+        "gateway-certificate",
+    ] {
+        ensure!(ends[credential].is_string(), "{credential}: {seen}");
+    }
+    ensure!(
+        seen["credentials"]["first"] == "token"
+            && seen["credentials"]["firstEnds"] == ends["token"],
+        "{seen}"
+    );
+
     // A line of the seeds, by the unit that the seeds name.
     let mut unit = journald.stream("aziot-edged", "iotedge.service")?;
     unit.write_all(b"Cache hit for endpoint slice, skipping update\n")?;

@@ -31,3 +31,9 @@ SELECT deviceId, properties.reported.cluster.state FROM devices.modules WHERE mo
 
 -- Which versions run?
 SELECT properties.reported.module.version AS version, COUNT() AS devices FROM devices.modules WHERE moduleId = 'slice-healer' GROUP BY properties.reported.module.version
+
+-- Where does a certificate or token end within 30 days, or has ended? `first` names it as doctor does.
+SELECT deviceId, properties.reported.credentials.first, properties.reported.credentials.firstEnds FROM devices.modules WHERE moduleId = 'slice-healer' AND properties.reported.credentials.state IN ['ended', 'ends-within-30-days']
+
+-- What ends when, for the next quarter's work?
+SELECT deviceId, properties.reported.credentials.first, properties.reported.credentials.firstEnds FROM devices.modules WHERE moduleId = 'slice-healer' AND properties.reported.credentials.state = 'ends-within-90-days'

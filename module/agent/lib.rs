@@ -5,6 +5,7 @@ pub mod app;
 pub mod cli;
 pub mod client;
 pub mod cmd;
+pub mod expiry;
 pub mod load;
 pub mod observe;
 pub mod origin;

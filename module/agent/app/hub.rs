@@ -34,6 +34,27 @@ pub enum Plan {
     None(String),
 }
 
+impl Plan {
+    /// Name and port of edgeHub, or of the hub itself.
+    pub fn gateway(&self) -> Option<(String, u16)> {
+        match self {
+            Self::Connect(config) => Some((config.gateway.host.clone(), config.gateway.port)),
+            Self::None(_) => None,
+        }
+    }
+
+    /// URI and version of the workload API, where it is what signs.
+    pub fn workload(&self, vars: &Vars) -> Option<(String, String)> {
+        let Self::Connect(config) = self else {
+            return None;
+        };
+        let Credentials::Workload { api_version, .. } = &config.credentials else {
+            return None;
+        };
+        Some((vars("IOTEDGE_WORKLOADURI")?, api_version.clone()))
+    }
+}
+
 /// Works out how to reach the hub. `timings` replaces the client's own in the lab.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 
 mod ask;
 mod books;
+mod ends;
 pub mod hub;
 mod pump;
 mod served;
@@ -30,6 +31,7 @@ use uuid::Uuid;
 use crate::act::recorder::Recorder;
 use crate::act::{Actor, Options as ActorOptions};
 use crate::client::{self, Access};
+use crate::expiry::{Node, Places};
 use crate::observe::logs::LogHandle;
 use crate::observe::metrics::Metrics;
 use crate::sense;
@@ -109,6 +111,13 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     let actor = Actor::new(supply.clone(), ActorOptions::new(identity));
     let recorder = Recorder::new(supply.clone(), actor.holder());
 
+    let places = Places {
+        access: access(&settings),
+        gateway: plan.gateway(),
+        workload: plan.workload(&boot.vars),
+        node: Node::from(&settings),
+    };
+    let ends_task = ends::watch(places, supply.clone(), tx.clone(), parts_stop.clone());
     let hub = match plan {
         hub::Plan::Connect(config) => Some(hub::start(*config, tx.clone(), &parts_stop)),
         hub::Plan::None(why) => {
@@ -194,7 +203,7 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     }
     health.drain();
     drain(&mut pump, &mut rx, hub.as_ref(), &parts_stop).await;
-    for task in outbox.into_iter().chain([supply_task]) {
+    for task in outbox.into_iter().chain([supply_task, ends_task]) {
         task.abort();
     }
     match failed {
@@ -218,11 +227,7 @@ fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Books> {
 
 /// How the cluster is reached, as the settings say.
 pub fn access(settings: &Settings) -> Access {
-    Access {
-        kubeconfig: settings.cluster.kubeconfig.get().map(PathBuf::from),
-        context: settings.cluster.context.get().map(str::to_owned),
-        ..Access::default()
-    }
+    Access::from(&settings.cluster)
 }
 
 fn start_cluster(

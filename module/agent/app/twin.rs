@@ -9,7 +9,8 @@ use slice_hub::{Handle, Urgency};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::report::twin::{self, ModuleInfo};
+use crate::expiry::Ends;
+use crate::report::twin::{self, ModuleInfo, credentials};
 use crate::settings::{Loaded, Settings};
 
 /// The settings as files and twin make them, and what the twin was answered.
@@ -101,6 +102,7 @@ pub struct Reported {
     reported_at: Timestamp,
     beat: Instant,
     heartbeat: Duration,
+    ends: Ends,
 }
 
 impl Reported {
@@ -116,7 +118,13 @@ impl Reported {
             reported_at: started_at,
             beat: Instant::now(),
             heartbeat,
+            ends: Ends::default(),
         }
+    }
+
+    /// When the credentials end, as it was last seen.
+    pub fn set_ends(&mut self, ends: Ends) {
+        self.ends = ends;
     }
 
     /// The document as it is now.
@@ -133,6 +141,7 @@ impl Reported {
             status,
             &labels,
             desired.component(),
+            &credentials(&self.ends, Timestamp::now()),
         )
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use tokio::net::TcpStream;
 
-use super::ask;
 use super::output::print;
+use crate::expiry::ask;
 use crate::serve::{ControlClient, ControlReply, ControlRequest};
 use crate::settings::{Loaded, Settings};
 

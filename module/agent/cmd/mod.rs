@@ -6,7 +6,6 @@
     reason = "a command's output is for the one who ran it"
 )]
 
-mod ask;
 pub mod config;
 pub mod doctor;
 pub mod findings;

@@ -15,6 +15,8 @@ use slice_core::heal::gate::HoldReason;
 use slice_core::judge::{FindingKind, RemedyAction, Severity};
 use slice_core::model::Kind;
 
+use crate::expiry::{Credential, Ends};
+
 /// The content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
 
@@ -100,6 +102,11 @@ struct QueueLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CredentialLabel {
+    credential: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VersionLabel {
     version: String,
 }
@@ -124,6 +131,7 @@ pub struct Metrics {
     store_written: Counter,
     store_set_aside: Counter,
     queue_dropped: Family<QueueLabel, Counter>,
+    credential_ends: Family<CredentialLabel, Gauge>,
 }
 
 impl Metrics {
@@ -150,6 +158,7 @@ impl Metrics {
             store_written: Counter::default(),
             store_set_aside: Counter::default(),
             queue_dropped: Family::default(),
+            credential_ends: Family::default(),
             registry: Registry::default(),
         };
         let build: Family<VersionLabel, Gauge> = Family::default();
@@ -234,6 +243,11 @@ impl Metrics {
             "slice_healer_queue_dropped",
             "Items that a full queue refused, by queue",
             metrics.queue_dropped.clone(),
+        );
+        registry.register(
+            "slice_healer_credential_end_timestamp_seconds",
+            "When the certificate or token ends, in seconds since 1970; what does not end has no line",
+            metrics.credential_ends.clone(),
         );
         registry.register(
             "slice_healer_build_info",
@@ -385,6 +399,25 @@ impl Metrics {
     /// All bytes that this process handed to the state file.
     pub fn set_store_written(&self, bytes: u64) {
         raise(&self.store_written, bytes);
+    }
+
+    /// When the credentials end.
+    pub fn set_ends(&self, ends: &Ends) {
+        for credential in Credential::ALL {
+            let labels = CredentialLabel {
+                credential: credential.as_str(),
+            };
+            match ends.at.get(&credential) {
+                Some(at) => {
+                    let gauge = self.credential_ends.get_or_create(&labels);
+                    gauge.set(at.as_second());
+                }
+                // A token that does not end any more is no alarm any more.
+                None => {
+                    self.credential_ends.remove(&labels);
+                }
+            }
+        }
     }
 
     /// A damaged state file was moved aside.

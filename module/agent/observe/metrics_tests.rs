@@ -28,6 +28,14 @@ fn metrics() -> Metrics {
     metrics.set_store_written(100);
     metrics.store_set_aside();
     metrics.dropped(Queue::Signal);
+    let ends = [
+        (Credential::Token, "2026-12-01T00:00:00Z"),
+        (Credential::TrustBundle, "2030-01-01T00:00:00Z"),
+    ];
+    metrics.set_ends(&Ends {
+        at: ends.map(|(one, at)| (one, at.parse().unwrap())).into(),
+        looked: true,
+    });
     metrics
 }
 
@@ -120,6 +128,7 @@ fn the_text_is_strict_and_holds_the_contract() {
         "slice_healer_cluster_synced",
         "slice_healer_store_written_bytes_total",
         "slice_healer_build_info",
+        "slice_healer_credential_end_timestamp_seconds",
     ] {
         assert!(names.contains(name), "{name} is missing");
     }
@@ -201,6 +210,33 @@ fn labels_come_from_closed_sets() {
         after["slice_healer_signals_total"].samples["slice_healer_signals_total{rule=\"custom\"}"],
         101.0
     );
+}
+
+#[test]
+fn what_ends_is_told_by_its_moment_and_what_does_not_end_is_not_told() {
+    let metrics = metrics();
+    let name = "slice_healer_credential_end_timestamp_seconds";
+    let told = |metrics: &Metrics| {
+        let family = parse(&metrics.render()).remove(name);
+        family.map_or_else(BTreeMap::new, |family| family.samples)
+    };
+    let series = |credential: &str| format!("{name}{{credential=\"{credential}\"}}");
+    assert_eq!(
+        told(&metrics),
+        BTreeMap::from([
+            (series("token"), 1_796_083_200.0),
+            (series("trust-bundle"), 1_893_456_000.0),
+        ])
+    );
+    metrics.set_ends(&Ends {
+        at: [(
+            Credential::TrustBundle,
+            "2030-01-01T00:00:00Z".parse().unwrap(),
+        )]
+        .into(),
+        looked: true,
+    });
+    assert_eq!(told(&metrics).len(), 1);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use slice_core::engine::Status;
 
 use super::telemetry::cut;
+use crate::expiry::Ends;
 
 /// The schema's name.
 pub const SCHEMA: &str = "slice-healer/twin/v1";
@@ -29,13 +30,30 @@ pub struct ModuleInfo {
     pub started_at: Timestamp,
 }
 
-/// Renders the document. `settings` is the component `settings` with its acknowledgements.
+/// Renders the part on what ends: its state, what ends first and when, and every known end.
+pub fn credentials(ends: &Ends, now: Timestamp) -> Value {
+    let all: Map<String, Value> = ends
+        .at
+        .iter()
+        .map(|(credential, at)| (credential.as_str().to_owned(), at.to_string().into()))
+        .collect();
+    let mut part = json!({"state": ends.left(now).as_str(), "ends": all});
+    if let Some((credential, at)) = ends.first() {
+        part["first"] = credential.as_str().into();
+        part["firstEnds"] = at.to_string().into();
+    }
+    part
+}
+
+/// Renders the document. `settings` is the component `settings` with its acknowledgements,
+/// `credentials` what [`credentials`] made.
 pub fn document(
     module: &ModuleInfo,
     reported_at: Timestamp,
     status: &Status,
     labels: &[(String, String)],
     settings: &Value,
+    credentials: &Value,
 ) -> Value {
     let cluster = &status.cluster;
     let worst: BTreeMap<String, &str> = status
@@ -96,6 +114,7 @@ pub fn document(
             "worst": worst,
         },
         "heals": heals,
+        "credentials": credentials,
         "settings": settings,
     });
     if let Some(node) = &cluster.node {

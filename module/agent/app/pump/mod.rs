@@ -25,6 +25,7 @@ use super::tell::Teller;
 use super::twin::{Desired, Reported};
 use crate::act::Actor;
 use crate::act::recorder::Recorder;
+use crate::expiry::Ends;
 use crate::observe::logs::LogHandle;
 use crate::observe::metrics::Metrics;
 use crate::sense::journal::JournalInput;
@@ -43,6 +44,8 @@ pub enum Incoming {
     Done(ActionId, Outcome),
     /// From the hub.
     Hub(slice_hub::Event),
+    /// When the credentials end.
+    Ends(Ends),
     /// Somebody asks for something and waits for the answer.
     Ask(Request, oneshot::Sender<Reply>),
     /// From the control socket.
@@ -191,6 +194,10 @@ impl Pump {
                 Incoming::Unit(change) => self.feed(Input::Unit(change), &mut outputs),
                 Incoming::Done(id, outcome) => {
                     self.feed(Input::Done { id, outcome }, &mut outputs);
+                }
+                Incoming::Ends(ends) => {
+                    self.metrics.set_ends(&ends);
+                    self.reported.set_ends(ends);
                 }
                 Incoming::Hub(event) => self.hub_event(event, &mut outputs).await,
                 Incoming::Ask(request, reply) => {

@@ -7,10 +7,10 @@ use kube::{Api, Client};
 use slice_core::heal::policy::Mode;
 use slice_core::model::ServerVersion;
 
-use super::certificates::Credentials;
 use super::{Check, Look};
 use crate::act::permissions::{self, Need, Right};
 use crate::client::{Supply, explain};
+use crate::expiry::Credentials;
 
 /// The namespace, Lease and canary of our own (contract: cluster objects).
 const OWN: &str = "slice-healer";
@@ -39,11 +39,9 @@ pub(super) async fn checks(look: &Look) -> Vec<Check> {
     let version = match client.apiserver_version().await {
         Ok(version) => version,
         Err(error) => {
-            let fix = "the module goes on and heals once the API answers";
-            let mut checks = vec![
-                kubeconfig(look, false),
-                Check::fail("api", explain(&error), fix),
-            ];
+            let reason = explain(&error);
+            let fix = api_fix(&reason);
+            let mut checks = vec![kubeconfig(look, false), Check::fail("api", reason, fix)];
             checks.extend(skipped(
                 &["api-version", "rights", "admission-policy"],
                 "needs the API",
@@ -70,6 +68,19 @@ pub(super) async fn checks(look: &Look) -> Vec<Check> {
     checks.push(rights(client, look.settings.mode).await);
     checks.push(admission_policy(client, known.as_ref()).await);
     checks
+}
+
+/// What to do about an API that does not answer.
+fn api_fix(reason: &str) -> &'static str {
+    if reason.contains("not valid for name") {
+        "set cluster.tls_server_name (SLICE_HEALER__CLUSTER__TLS_SERVER_NAME) to a name that the certificate has, such as kubernetes, or add the address with --tls-san on k3s"
+    } else if reason.contains("UnknownIssuer") {
+        "make a fresh kubeconfig with config/kubernetes/make-kubeconfig.sh: the cluster has another CA"
+    } else if reason.contains("(401)") {
+        "the token or certificate is not accepted any more: make a fresh kubeconfig with config/kubernetes/make-kubeconfig.sh"
+    } else {
+        "start the API server, or set cluster.server to an address that is reached from here; the module goes on and heals once it answers"
+    }
 }
 
 /// A loopback address is wrong in a container of its own network, and right on the host's: what

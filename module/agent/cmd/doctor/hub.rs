@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::lookup_host;
 
-use super::{Check, Look, der, tls};
-use crate::cmd::ask;
+use super::certificates::expiry_of;
+use super::{Check, Look};
+use crate::expiry::{self, Credential};
 use crate::settings::Enabled;
 
 /// Without these a module cannot connect.
@@ -68,21 +69,7 @@ pub(super) async fn checks(look: &Look) -> Vec<Check> {
 async fn workload(look: &Look) -> Vec<Check> {
     let uri = look.var("IOTEDGE_WORKLOADURI").unwrap_or_default();
     let version = look.var("IOTEDGE_APIVERSION").unwrap_or("2019-01-30");
-    let path = format!("/trust-bundle?api-version={version}");
-    let answer = if let Some(socket) = uri.strip_prefix("unix://") {
-        match tokio::time::timeout(STEP, UnixStream::connect(socket)).await {
-            Ok(Ok(stream)) => ask::get(stream, "localhost", &path, STEP).await,
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(anyhow::anyhow!("it does not answer")),
-        }
-    } else {
-        let host = uri.trim_start_matches("http://").trim_end_matches('/');
-        match tokio::time::timeout(STEP, TcpStream::connect(host)).await {
-            Ok(Ok(stream)) => ask::get(stream, host, &path, STEP).await,
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(anyhow::anyhow!("it does not answer")),
-        }
-    };
+    let answer = expiry::trust_bundle(uri, version).await;
     let id = "workload-socket";
     match answer {
         Err(error) => vec![
@@ -114,30 +101,14 @@ async fn workload(look: &Look) -> Vec<Check> {
 }
 
 fn bundle(look: &Look, body: &str) -> Check {
-    let id = "trust-bundle";
-    let pem = serde_json::from_str::<serde_json::Value>(body)
-        .ok()
-        .and_then(|body| body.get("certificate")?.as_str().map(str::to_owned))
-        .unwrap_or_default();
-    let certificates = der::certificates(pem.as_bytes());
-    let Some(end) = certificates
-        .iter()
-        .filter_map(|der| der::not_after(der))
-        .min()
-    else {
-        return Check::fail(
-            id,
+    match expiry::earliest_end(expiry::bundle_pem(body).as_bytes()) {
+        Some(end) => expiry_of(Credential::TrustBundle, end, look.now),
+        None => Check::fail(
+            Credential::TrustBundle.as_str(),
             "it holds no certificate",
             "aziotctl check on the host says more",
-        );
-    };
-    super::certificates::expiry(
-        id,
-        "the gateway's trust bundle",
-        end,
-        look.now,
-        "renew the Edge CA, then restart IoT Edge",
-    )
+        ),
+    }
 }
 
 async fn gateway(look: &Look) -> Vec<Check> {
@@ -161,25 +132,11 @@ async fn gateway(look: &Look) -> Vec<Check> {
         "gateway-name",
         format!("{host} is {}", address.ip()),
     )];
-    let seen = tls::server_certificate(address, &host).await;
-    checks.push(match seen {
-        Ok(der) => match der::not_after(&der) {
-            Some(end) => super::certificates::expiry(
-                "gateway-certificate",
-                "edgeHub's certificate",
-                end,
-                look.now,
-                "edgeHub renews it by itself before its end; restart edgeHub if it did not",
-            ),
-            None => Check::warn(
-                "gateway-certificate",
-                "edgeHub's certificate cannot be read",
-                "openssl s_client shows it",
-            ),
-        },
+    checks.push(match expiry::shown(&host, port).await {
+        Ok(end) => expiry_of(Credential::GatewayCertificate, end, look.now),
         Err(error) => Check::fail(
-            "gateway-certificate",
-            format!("{host}:{port} does not take TLS: {error}"),
+            Credential::GatewayCertificate.as_str(),
+            format!("{host}:{port} does not take TLS: {error:#}"),
             "is edgeHub running? iotedge list on the host",
         ),
     });

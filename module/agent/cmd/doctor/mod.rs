@@ -4,12 +4,10 @@
 mod certificates;
 mod cluster;
 mod control_plane;
-mod der;
 mod host;
 mod hub;
 mod journal;
 mod render;
-mod tls;
 mod workloads;
 
 use std::future::Future;

@@ -154,7 +154,8 @@ async fn the_workload_socket_and_the_bundle_are_looked_at() {
     assert_eq!(find(&checks, "workload-socket").status, Status::Fail);
     assert!(find(&checks, "workload-socket").fix.contains("restart"));
 
-    let body = json!({"certificate": include_str!("testdata/utc-time.pem")}).to_string();
+    let body =
+        json!({"certificate": include_str!("../../expiry/testdata/utc-time.pem")}).to_string();
     workload(&socket, "200 OK", &body);
     look.now = "2026-12-01T00:00:00Z".parse().unwrap();
     let checks = hub::checks(&look).await;

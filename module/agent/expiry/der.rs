@@ -12,8 +12,14 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
+/// The end of the certificate of a PEM text that ends first.
+pub fn earliest_end(pem: &[u8]) -> Option<Timestamp> {
+    let all = certificates(pem);
+    all.iter().filter_map(|der| not_after(der)).min()
+}
+
 /// The certificates of a PEM text, in DER.
-pub(super) fn certificates(pem: &[u8]) -> Vec<Vec<u8>> {
+fn certificates(pem: &[u8]) -> Vec<Vec<u8>> {
     let text = String::from_utf8_lossy(pem);
     text.split("-----BEGIN CERTIFICATE-----")
         .skip(1)
@@ -99,7 +105,10 @@ mod tests {
             })
             .collect();
         assert_eq!(ends, ["2031-05-06T07:08:09Z", "2055-01-02T03:04:05Z"]);
-        assert_eq!(certificates(format!("{UTC}\n{LONG}").as_bytes()).len(), 2);
+        let both = format!("{LONG}\n{UTC}");
+        assert_eq!(certificates(both.as_bytes()).len(), 2);
+        assert_eq!(earliest_end(both.as_bytes()).unwrap().to_string(), ends[0]);
+        assert_eq!(earliest_end(b"no certificate"), None);
     }
 
     #[test]

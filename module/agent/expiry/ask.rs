@@ -1,5 +1,5 @@
-//! One HTTP GET on a connection that is already there: for health checks and for looking at the
-//! workload socket. No redirects, no proxy, a deadline, a size limit.
+//! One HTTP GET on a connection that is already there: for looking at the workload socket, and for
+//! health checks. No redirects, no proxy, a deadline, a size limit.
 
 use std::time::Duration;
 
@@ -17,12 +17,7 @@ const LARGEST: usize = 1024 * 1024;
 ///
 /// # Errors
 /// No proper answer within the deadline.
-pub(super) async fn get<S>(
-    stream: S,
-    host: &str,
-    path: &str,
-    deadline: Duration,
-) -> Result<(u16, String)>
+pub async fn get<S>(stream: S, host: &str, path: &str, deadline: Duration) -> Result<(u16, String)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
