@@ -177,6 +177,7 @@ mod tests {
     use slice_core::model::ServiceKey;
 
     use super::*;
+    use crate::expiry::Credential;
     use crate::settings::{Loaded, MAX_DESIRED};
 
     const AT: Timestamp = Timestamp::UNIX_EPOCH;
@@ -239,7 +240,12 @@ mod tests {
             version: env!("CARGO_PKG_VERSION"),
             started_at: AT,
         };
-        document(&module, AT, &worst(), &labels(), settings)
+        let ends = Ends {
+            at: Credential::ALL.map(|credential| (credential, AT)).into(),
+            looked: true,
+        };
+        let ends = credentials(&ends, AT);
+        document(&module, AT, &worst(), &labels(), settings, &ends)
     }
 
     #[test]
