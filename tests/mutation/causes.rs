@@ -369,8 +369,14 @@ fn overdue(b: &mut Bench) -> Option<Vec<Due>> {
 }
 
 fn shared(b: &mut Bench) -> Option<Vec<Due>> {
+    // A pod may be listed only by an address of the other family.
     let pod = b.pod_where(|b, p| {
-        is_live(p) && p["spec"].get("hostNetwork").is_none() && b.listing(p).next().is_some()
+        let ip = &p["status"]["podIPs"][0]["ip"];
+        let mut listed = b.items(SLICES).iter().flat_map(endpoints);
+        is_live(p)
+            && p["spec"].get("hostNetwork").is_none()
+            && b.listing(p).next().is_some()
+            && listed.any(|e| e["addresses"][0] == *ip)
     })?;
     let ip = pod["status"]["podIPs"][0]["ip"].clone();
     let mut second = pod.clone();
