@@ -107,3 +107,11 @@ differential-seeds COUNT="20" SEED="1" TIMES="2":
 # the judge at 1,000 Services with 100 endpoints each: time and memory
 bench-judge:
     cargo run --release --package slice-core --example scale
+
+# fuzzes the loader and the judge for so many seconds each (installs nothing: cargo install cargo-fuzz)
+fuzz-judge SECONDS="600":
+    RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir fuzz dump_text fuzz/corpus/dump_text tests/cases -- \
+        -max_total_time={{ SECONDS }} -max_len=65536 -timeout=10 -rss_limit_mb=1024
+    RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir fuzz dump_tree -- \
+        -max_total_time={{ SECONDS }} -max_len=160 -timeout=10 -rss_limit_mb=1024
+

@@ -1,7 +1,8 @@
 //! Measures the judge far beyond an edge: 1,000 Services with 100 endpoints each. Prints how long
 //! the first judgement of everything and that of one changed pod take, and the memory held.
 //!
-//! `cargo run --release -p slice-core --example scale`
+//! `cargo run --release -p slice-core --example scale`; with the name of a file it measures nothing
+//! and writes the same cluster there as `kubectl get -o json` would print it.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,9 +16,15 @@ use slice_core::model::{Kind, Node, Object, Pod, Service, Slice, World};
 const SERVICES: usize = 1_000;
 const PODS: usize = 100;
 const NAMESPACES: usize = 20;
+const NODES: usize = 100;
 const CHANGES: usize = 1_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(file) = std::env::args_os().nth(1) {
+        let mut file = std::io::BufWriter::new(fs::File::create(file)?);
+        dump(&mut file)?;
+        return Ok(file.flush()?);
+    }
     let mut out = std::io::stdout().lock();
     let before = resident()?;
     let begun = Instant::now();
@@ -106,45 +113,13 @@ fn build() -> Result<World, serde_json::Error> {
     for kind in Kind::ALL {
         world.set_seen(kind, true);
     }
-    for n in 0..100 {
-        let node: Node = serde_json::from_value(json!({
-            "metadata": {"name": format!("node-{n}"), "uid": format!("node-uid-{n}")},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }))?;
-        world.apply(node);
+    for n in 0..NODES {
+        world.apply(serde_json::from_value::<Node>(node(n))?);
     }
     for service in 0..SERVICES {
         let pods: Vec<Value> = (0..PODS).map(|n| pod(service, n)).collect();
-        let endpoints: Vec<Value> = pods
-            .iter()
-            .map(|pod| {
-                json!({
-                    "addresses": [pod["status"]["podIP"]],
-                    "conditions": {"ready": true, "serving": true, "terminating": false},
-                    "nodeName": pod["spec"]["nodeName"],
-                    "targetRef": {"kind": "Pod", "namespace": pod["metadata"]["namespace"],
-                        "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]},
-                })
-            })
-            .collect();
-        let name = format!("service-{service}");
-        let uid = format!("6a5f0000-0000-4000-8000-{service:012}");
-        let slice: Slice = serde_json::from_value(json!({
-            "metadata": {"name": format!("{name}-x1"), "namespace": namespace(service),
-                "uid": format!("s-{uid}"), "resourceVersion": "1",
-                "labels": {"kubernetes.io/service-name": name,
-                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name,
-                    "uid": uid, "controller": true}]},
-            "addressType": "IPv4", "endpoints": endpoints,
-            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        }))?;
-        let object: Service = serde_json::from_value(json!({
-            "metadata": {"name": name, "namespace": namespace(service), "uid": uid},
-            "spec": {"selector": {"app": format!("app-{service}"), "tier": "back"},
-                "clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"],
-                "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]},
-        }))?;
+        let slice: Slice = serde_json::from_value(slice(service, &pods))?;
+        let object: Service = serde_json::from_value(service_object(service))?;
         world.apply(object);
         for pod in pods {
             let pod: Object = serde_json::from_value::<Pod>(pod)?.into();
@@ -153,6 +128,84 @@ fn build() -> Result<World, serde_json::Error> {
         world.apply(slice);
     }
     Ok(world)
+}
+
+/// Writes everything as one List, each object whole and indented as kubectl does it.
+fn dump(out: &mut impl std::io::Write) -> Result<(), Box<dyn std::error::Error>> {
+    out.write_all(b"{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n")?;
+    let mut first = true;
+    let mut put = |version: &str, kind: &str, mut object: Value| {
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        if !std::mem::take(&mut first) {
+            out.write_all(b",\n")?;
+        }
+        serde_json::to_writer_pretty(&mut *out, &object).map_err(std::io::Error::from)
+    };
+    for n in 0..NODES {
+        put("v1", "Node", node(n))?;
+    }
+    for service in 0..SERVICES {
+        let pods: Vec<Value> = (0..PODS).map(|n| pod(service, n)).collect();
+        put("v1", "Service", service_object(service))?;
+        put(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            slice(service, &pods),
+        )?;
+        for pod in pods {
+            put("v1", "Pod", pod)?;
+        }
+    }
+    out.write_all(b"]}\n")?;
+    Ok(())
+}
+
+fn node(n: usize) -> Value {
+    json!({
+        "metadata": {"name": format!("node-{n}"), "uid": format!("node-uid-{n}")},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn uid(service: usize) -> String {
+    format!("6a5f0000-0000-4000-8000-{service:012}")
+}
+
+fn slice(service: usize, pods: &[Value]) -> Value {
+    let endpoints: Vec<Value> = pods
+        .iter()
+        .map(|pod| {
+            json!({
+                "addresses": [pod["status"]["podIP"]],
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "nodeName": pod["spec"]["nodeName"],
+                "targetRef": {"kind": "Pod", "namespace": pod["metadata"]["namespace"],
+                    "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]},
+            })
+        })
+        .collect();
+    let name = format!("service-{service}");
+    json!({
+        "metadata": {"name": format!("{name}-x1"), "namespace": namespace(service),
+            "uid": format!("s-{}", uid(service)), "resourceVersion": "1",
+            "labels": {"kubernetes.io/service-name": name,
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name,
+                "uid": uid(service), "controller": true}]},
+        "addressType": "IPv4", "endpoints": endpoints,
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    })
+}
+
+fn service_object(service: usize) -> Value {
+    json!({
+        "metadata": {"name": format!("service-{service}"), "namespace": namespace(service),
+            "uid": uid(service)},
+        "spec": {"selector": {"app": format!("app-{service}"), "tier": "back"},
+            "clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"],
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]},
+    })
 }
 
 fn namespace(service: usize) -> String {
