@@ -104,14 +104,35 @@ differential-seeds COUNT="20" SEED="1" TIMES="2":
     SLICE_HEALER_SEEDS={{ COUNT }} SLICE_HEALER_SEED={{ SEED }} SLICE_HEALER_CORRUPTIONS={{ TIMES }} cargo test --test tests -- \
         --nocapture differential::the_judge_agrees_with_the_controller_on_a_fixed_cluster
 
+# 50 Services and 110 pods, the whole module in a control group of 32 MiB and a tenth of a core; as root
+small-machine:
+    tests/controlplane/build.sh
+    cargo build --release
+    SLICE_HEALER_CGROUP=1 SLICE_HEALER_BINARY="$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/slice-healer" \
+        cargo test --test tests -- --nocapture small_machine
+
 # the judge at 1,000 Services with 100 endpoints each: time and memory
 bench-judge:
     cargo run --release --package slice-core --example scale
 
-# fuzzes the loader and the judge for so many seconds each (installs nothing: cargo install cargo-fuzz)
-fuzz-judge SECONDS="600":
-    RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir fuzz dump_text fuzz/corpus/dump_text tests/cases -- \
-        -max_total_time={{ SECONDS }} -max_len=65536 -timeout=10 -rss_limit_mb=1024
-    RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir fuzz dump_tree -- \
-        -max_total_time={{ SECONDS }} -max_len=160 -timeout=10 -rss_limit_mb=1024
+# the same on the oldest Kubernetes whose modules all are to be had (tests/controlplane/oldest.mod)
+differential-oldest SERVICES="300" SEED="20261130":
+    CONTROLPLANE_MODFILE=oldest.mod tests/controlplane/build.sh
+    KUBEBUILDER_ASSETS="${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/controlplane/$(sed -n 's|^\sk8s.io/kubernetes ||p' tests/controlplane/oldest.mod)" \
+        SLICE_HEALER_SERVICES={{ SERVICES }} SLICE_HEALER_SEED={{ SEED }} cargo test --test tests -- \
+        --nocapture differential::the_judge_agrees_with_the_controller_on_a_fixed_cluster
 
+# fuzzes the loader and the judge for so many seconds each; needs cargo-fuzz and clang's or gcc's runtime
+fuzz-judge SECONDS="600":
+    RUSTC_BOOTSTRAP=1 cargo fuzz run dump_text fuzz/corpus/dump_text tests/cases -- \
+        -max_total_time={{ SECONDS }} -max_len=65536 -timeout=20 -rss_limit_mb=1024
+    RUSTC_BOOTSTRAP=1 cargo fuzz run dump_tree -- \
+        -max_total_time={{ SECONDS }} -max_len=160 -timeout=20 -rss_limit_mb=1024
+
+# fuzzes the journal reader for so many seconds each, with corrupted files of every variant; needs cargo-fuzz
+fuzz-journal SECONDS="900":
+    fuzz/journals.sh fuzz/corpus/real
+    FUZZ_JOURNALS=fuzz/corpus/real RUSTC_BOOTSTRAP=1 cargo fuzz run journal_edits -- \
+        -max_total_time={{ SECONDS }} -max_len=200 -timeout=20 -rss_limit_mb=1024
+    RUSTC_BOOTSTRAP=1 cargo fuzz run journal_bytes -- \
+        -max_total_time={{ SECONDS }} -max_len=65536 -timeout=20 -rss_limit_mb=1024

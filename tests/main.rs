@@ -34,6 +34,7 @@ mod real_diagnose;
 mod real_heal;
 mod real_wedges;
 mod same_api;
+mod small_machine;
 mod support;
 mod tidy;
 mod whole_loop;

@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod ban;
+pub mod cgroup;
 pub mod cluster;
 pub mod controlplane;
 pub mod dtdl;

@@ -17,6 +17,7 @@ const GOING_DOWN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     variables: BTreeMap<String, String>,
+    groups: Vec<PathBuf>,
 }
 
 impl Setup {
@@ -41,6 +42,30 @@ impl Setup {
     pub fn variable(mut self, key: &str, value: &str) -> Self {
         self.variables.insert(key.to_owned(), value.to_owned());
         self
+    }
+
+    /// Runs it inside control groups from its first instruction on: their folders, one of each
+    /// hierarchy.
+    pub fn within(mut self, groups: &[PathBuf]) -> Self {
+        self.groups = groups.to_vec();
+        self
+    }
+
+    /// The command; `SLICE_HEALER_BINARY` names another build than the one under test.
+    fn command(&self) -> Command {
+        let binary = std::env::var_os("SLICE_HEALER_BINARY")
+            .unwrap_or_else(|| env!("CARGO_BIN_EXE_slice-healer").into());
+        if self.groups.is_empty() {
+            return Command::new(binary);
+        }
+        let mut shell = Command::new("sh");
+        // The shell enters the groups and becomes the module, under the same process id.
+        let enter = r#"binary=$1; shift
+            while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done
+            shift; exec "$binary" "$@""#;
+        shell.args(["-c", enter, "sh"]).arg(binary);
+        shell.args(&self.groups).arg("--");
+        shell
     }
 
     /// Starts the module.
@@ -68,7 +93,8 @@ impl Module {
             .create(true)
             .append(true)
             .open(&log)?;
-        let child = Command::new(env!("CARGO_BIN_EXE_slice-healer"))
+        let child = setup
+            .command()
             .arg("run")
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
