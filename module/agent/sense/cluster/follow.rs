@@ -97,7 +97,9 @@ impl<T: Slim> Follower<T> {
                 return Ok(());
             }
         };
-        if self.link != Some(Link::Synced) {
+        // What was out of reach or refused stays so until the API answers: a try is no news, and the
+        // fleet's operators would hear of each.
+        if self.link.is_none() {
             self.tell(Link::Syncing).await?;
         }
         let (link, pace) = match self.follow(client).await {
@@ -179,10 +181,12 @@ impl<T: Slim> Follower<T> {
                 Ok(true)
             }
             Ok(Event::InitApply(object)) => {
+                self.lists().await?;
                 self.listed.extend(self.decoded(object));
                 Ok(true)
             }
             Ok(Event::InitDone) => {
+                self.lists().await?;
                 self.reset().await?;
                 Ok(false)
             }
@@ -207,6 +211,14 @@ impl<T: Slim> Follower<T> {
                 let (link, pace) = classify::<T>(&error);
                 Err(End::Failed(link, pace))
             }
+        }
+    }
+
+    /// A list comes in; where all is followed already, that is routine.
+    async fn lists(&mut self) -> Result<(), Closed> {
+        match self.link {
+            Some(Link::Synced) => Ok(()),
+            _ => self.tell(Link::Syncing).await,
         }
     }
 
