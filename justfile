@@ -29,15 +29,17 @@ journal-long:
     JOURNAL_KILLS=200 JOURNAL_ROTATION_SECONDS=1200 JOURNAL_ROTATIONS=10000 JOURNAL_DAMAGE_ROUNDS=5000 \
         cargo test --test tests -- --nocapture journal_kill journal_rotation journal_damage
 
-# our journal reader beside libsystemd and journalctl on a generated journal of 1,000,000 entries
+# our journal reader beside libsystemd and journalctl: a generated journal of 1,000,000 entries, then following a journald
 bench-journal:
+    #!/usr/bin/env bash
+    set -euo pipefail
     tests/oracles/setup.sh
     cargo build --release --package slice-journal --example read
-    CARGO_TARGET_DIR="${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/oracles/systemd" \
-        cargo build --quiet --release --locked --manifest-path tests/oracles/systemd/Cargo.toml
-    python3 tests/bench_journal.py \
-        "$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/examples/read" \
-        "${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/oracles/systemd/release/systemd-oracle"
+    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    oracles=${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/oracles/systemd
+    CARGO_TARGET_DIR=$oracles cargo build --quiet --release --locked --manifest-path tests/oracles/systemd/Cargo.toml
+    python3 tests/bench_journal.py "$target/release/examples/read" "$oracles/release/systemd-oracle"
+    python3 tests/bench_follow.py "$target/release/examples/read" "$oracles/release/systemd-oracle"
 
 # builds etcd, kube-apiserver and kube-controller-manager into the cache
 controlplane *BINARIES:
@@ -117,8 +119,7 @@ bench-judge:
 
 # the same on the oldest Kubernetes whose modules all are to be had (tests/controlplane/oldest.mod)
 differential-oldest SERVICES="300" SEED="20261130":
-    CONTROLPLANE_MODFILE=oldest.mod tests/controlplane/build.sh
-    KUBEBUILDER_ASSETS="${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/controlplane/$(sed -n 's|^\sk8s.io/kubernetes ||p' tests/controlplane/oldest.mod)" \
+    KUBEBUILDER_ASSETS="$(tests/controlplane/oldest.sh)" \
         SLICE_HEALER_SERVICES={{ SERVICES }} SLICE_HEALER_SEED={{ SEED }} cargo test --test tests -- \
         --nocapture differential::the_judge_agrees_with_the_controller_on_a_fixed_cluster
 

@@ -37,7 +37,11 @@ fn apply(bytes: &mut [u8], edit: &[u8]) {
     let place = usize::from(edit[0]) << 16 | usize::from(edit[1]) << 8 | usize::from(edit[2]);
     let kind = edit[3];
     // Half of the edits hit an aligned word, where offsets, sizes and hashes are; a quarter the header.
-    let span = if kind & 3 == 0 { 256.min(bytes.len()) } else { bytes.len() };
+    let span = if kind & 3 == 0 {
+        256.min(bytes.len())
+    } else {
+        bytes.len()
+    };
     let mut at = place % span.max(1);
     if kind & 1 == 0 {
         at &= !7;
@@ -77,8 +81,12 @@ fn bases() -> &'static [Vec<u8>] {
         use Compression::{Lz4, None, Xz, Zstd};
         for compression in [None, Zstd, Lz4, Xz] {
             for (compact, keyed) in [(true, true), (true, false), (false, true), (false, false)] {
-                let format = Format { compression, compact, keyed };
-                all.push(written(&folder, format));
+                let format = Format {
+                    compression,
+                    compact,
+                    keyed,
+                };
+                all.push(written(&folder.join(all.len().to_string()), format));
             }
         }
         std::fs::remove_dir_all(&folder).expect("it is ours");

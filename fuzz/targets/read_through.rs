@@ -22,10 +22,13 @@ pub(crate) fn read(bytes: &[u8], how: u8) {
     let folder = PathBuf::from("/dev/shm");
     let path = folder.join(format!("fuzz-{}.journal", std::process::id()));
     std::fs::write(&path, bytes).expect("there is room in memory");
-    assert_eq!(look(&path, how), look(&path, how), "two looks differ");
+    if let (Some(first), Some(second)) = (look(&path, how), look(&path, how)) {
+        assert_eq!(first, second, "two looks differ");
+    }
 }
 
-/// How many entries there are, and bytes in them.
+/// How many entries there are, and bytes in them. None where damage would be looked at again later, in case somebody is
+/// still writing: that takes longer than a fuzzer has.
 fn look(path: &PathBuf, how: u8) -> Option<(usize, usize)> {
     let mut options = Options::files([path]);
     options.inotify = false;
@@ -48,5 +51,5 @@ fn look(path: &PathBuf, how: u8) -> Option<(usize, usize)> {
         assert!(size <= LIMITS.entry_bytes && entry.fields.len() <= LIMITS.fields);
         bytes += size;
     }
-    Some((entries, bytes))
+    (!follower.is_retrying()).then_some((entries, bytes))
 }

@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use slice_core::judge::{Finding, FindingKind, RemedyAction, Severity};
 
+pub(super) const NODES: usize = 0;
 pub(super) const SERVICES: usize = 1;
 pub(super) const PODS: usize = 2;
 pub(super) const ENDPOINTS: usize = 3;
@@ -157,6 +158,13 @@ impl Bench {
         let falls_back = !is_headless(self.service_of(like))
             && ports(like).iter().any(|port| !served.contains(port));
         self.is_used(like) && (is_ready(endpoint) || (ends(endpoint) && falls_back))
+    }
+
+    /// Whether a node of this name exists.
+    pub(super) fn has_node(&self, name: &Value) -> bool {
+        self.items(NODES)
+            .iter()
+            .any(|n| n["metadata"]["name"] == *name)
     }
 
     pub(super) fn due(&self, kind: FindingKind, slice: usize, severity: Severity) -> Due {

@@ -11,7 +11,6 @@ use super::bench::*;
 use FindingKind::*;
 use Severity::{Info, Warning};
 
-const NODES: usize = 0;
 /// Before every test, so that nothing counts as being rolled out.
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
@@ -251,9 +250,7 @@ fn contradicts_containers(b: &mut Bench) -> Option<Vec<Due>> {
             && is_live(p)
             && !is_ending(p)
             && p["spec"].get("readinessGates").is_none()
-            && b.items(NODES)
-                .iter()
-                .any(|n| n["metadata"]["name"] == *node)
+            && b.has_node(node)
             && b.listing(p).next().is_some()
     })?;
     set_condition(b.same_pod(&pod)?, "ContainersReady", "True");
@@ -267,12 +264,7 @@ fn contradicts_containers(b: &mut Bench) -> Option<Vec<Due>> {
 fn node_lost(b: &mut Bench) -> Option<Vec<Due>> {
     let pod = b.pod_where(|b, p| {
         let node = &p["spec"]["nodeName"];
-        is_up(p)
-            && is_live(p)
-            && b.items(NODES)
-                .iter()
-                .any(|n| n["metadata"]["name"] == *node)
-            && b.listing(p).next().is_some()
+        is_up(p) && is_live(p) && b.has_node(node) && b.listing(p).next().is_some()
     })?;
     let name = pod["spec"]["nodeName"].clone();
     for node in b.items_mut(NODES) {

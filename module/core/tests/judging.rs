@@ -9,7 +9,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slice_core::judge::{Finding, FindingKind, JudgeContext, RemedyAction, Severity, judge_world};
-use slice_core::model::{Kind, Node, Pod, ServerVersion, Service, Slice, World};
+use slice_core::model::{Endpoints, Kind, Node, Pod, ServerVersion, Service, Slice, World};
 
 /// Two nodes and one pod on the first.
 struct Cluster {
@@ -75,9 +75,18 @@ impl Cluster {
     }
 
     fn findings(&self, node: Option<&str>, delete_leftover: bool) -> Vec<Finding> {
+        self.findings_on("v1.36.2", node, delete_leftover)
+    }
+
+    fn findings_on(
+        &self,
+        version: &str,
+        node: Option<&str>,
+        delete_leftover: bool,
+    ) -> Vec<Finding> {
         let now: Timestamp = "2026-12-01T08:00:00Z".parse().unwrap();
         let ctx = JudgeContext {
-            server: ServerVersion::parse("v1.36.2"),
+            server: ServerVersion::parse(version),
             node: node.map(str::to_owned),
             delete_leftover,
             ..JudgeContext::at(now)
@@ -194,5 +203,40 @@ fn an_ending_endpoint_gets_traffic_where_nothing_is_ready_for_one_of_its_ports()
             ending.severity, severity,
             "{cluster_ip} {ports}: {ending:?}"
         );
+    }
+}
+
+#[test]
+fn the_legacy_object_lists_ports_of_sidecars_only_on_servers_that_know_them() {
+    let mut cluster = cluster(&json!({"ports":
+        [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": "side"}]}));
+    cluster.world.apply(decode::<Pod>(json!({
+        "metadata": {"name": "model-1", "namespace": "line1", "uid": "pod", "labels": {"app": "model"}},
+        "spec": {"nodeName": "edge-1", "containers": [{"name": "m", "image": "model:2"}],
+            "initContainers": [{"name": "side", "image": "side:1", "restartPolicy": "Always",
+                "ports": [{"name": "side", "containerPort": 8080, "protocol": "TCP"}]}]},
+        "status": {"phase": "Running", "podIP": "10.244.1.1", "podIPs": [{"ip": "10.244.1.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}]},
+    })));
+    // What the controller writes where no pod has the port.
+    cluster.world.apply(decode::<Endpoints>(json!({
+        "metadata": {"name": "model", "namespace": "line1", "uid": "endpoints"},
+    })));
+    let mut old = cluster.like_controller("model-a", "IPv4", "10.244.1.1");
+    for (version, ports, due) in [
+        ("v1.32.2", json!([]), None),
+        (
+            "v1.33.0",
+            old["ports"].clone(),
+            Some(FindingKind::EndpointsDrift),
+        ),
+    ] {
+        old["ports"] = ports;
+        cluster.world.apply(decode::<Slice>(old.clone()));
+        let findings = cluster.findings_on(version, None, false);
+        let drift = findings
+            .iter()
+            .find(|f| f.kind == FindingKind::EndpointsDrift);
+        assert_eq!(drift.map(|f| f.kind), due, "{version}: {findings:?}");
     }
 }

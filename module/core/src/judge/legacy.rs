@@ -72,6 +72,8 @@ pub(super) fn judge(bench: &Bench<'_>, service: &Service, out: &mut Vec<Finding>
 fn expected(bench: &Bench<'_>, service: &Service) -> BTreeSet<(IpAddr, bool)> {
     let publish = service.spec.publish_not_ready_addresses;
     let family = families(service).first().copied();
+    // Ports of sidecars count since the two controllers share one FindPort (kubernetes/kubernetes#128850, 1.33).
+    let sidecars = !bench.ctx.is_older_than(33);
     let no_ports = service.spec.ports.is_empty() && service.is_headless();
     bench
         .pods
@@ -83,7 +85,7 @@ fn expected(bench: &Bench<'_>, service: &Service) -> BTreeSet<(IpAddr, bool)> {
                     .spec
                     .ports
                     .iter()
-                    .any(|s| resolve(s, p, true).is_some())
+                    .any(|s| resolve(s, p, sidecars).is_some())
         })
         .filter_map(|p| {
             let address = p.addresses().find(|a| Some(family_of(*a)) == family)?;
