@@ -117,6 +117,15 @@ small-machine:
 bench-judge:
     cargo run --release --package slice-core --example scale
 
+# `inspect -f` on a dump of that cluster beside jq: time and memory
+bench-inspect:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --release --package slice-core --example scale
+    cargo build --release
+    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    python3 tests/bench_inspect.py "$target/release/slice-healer" "$target/release/examples/scale"
+
 # the same on the oldest Kubernetes whose modules all are to be had (tests/controlplane/oldest.mod)
 differential-oldest SERVICES="300" SEED="20261130":
     KUBEBUILDER_ASSETS="$(tests/controlplane/oldest.sh)" \
