@@ -135,14 +135,14 @@ differential-oldest SERVICES="300" SEED="20261130":
 # fuzzes the loader and the judge for so many seconds each; needs cargo-fuzz and clang's or gcc's runtime
 fuzz-judge SECONDS="600":
     RUSTC_BOOTSTRAP=1 cargo fuzz run dump_text fuzz/corpus/dump_text tests/cases -- \
-        -max_total_time={{ SECONDS }} -max_len=65536 -timeout=20 -rss_limit_mb=1024
+        -max_total_time={{ SECONDS }} -len_control=0 -max_len=65536 -timeout=20 -rss_limit_mb=1024
     RUSTC_BOOTSTRAP=1 cargo fuzz run dump_tree -- \
-        -max_total_time={{ SECONDS }} -max_len=160 -timeout=20 -rss_limit_mb=1024
+        -max_total_time={{ SECONDS }} -len_control=0 -max_len=160 -timeout=20 -rss_limit_mb=1024
 
 # fuzzes the journal reader for so many seconds each, with corrupted files of every variant; needs cargo-fuzz
 fuzz-journal SECONDS="900":
     fuzz/journals.sh fuzz/corpus/real
     FUZZ_JOURNALS=fuzz/corpus/real RUSTC_BOOTSTRAP=1 cargo fuzz run journal_edits -- \
-        -max_total_time={{ SECONDS }} -max_len=200 -timeout=20 -rss_limit_mb=1024
+        -max_total_time={{ SECONDS }} -len_control=0 -max_len=200 -timeout=20 -rss_limit_mb=1024
     RUSTC_BOOTSTRAP=1 cargo fuzz run journal_bytes -- \
-        -max_total_time={{ SECONDS }} -max_len=65536 -timeout=20 -rss_limit_mb=1024
+        -max_total_time={{ SECONDS }} -len_control=0 -max_len=65536 -timeout=20 -rss_limit_mb=1024

@@ -1,6 +1,6 @@
 //! The command `signals` as one who types it sees it: sources, forms, exit codes.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -196,23 +196,45 @@ fn rules_of_a_file_replace_the_built_in_ones_and_bad_ones_are_named() -> Result<
 
 #[test]
 fn following_prints_lines_as_they_are_written() -> Result<()> {
+    let errors = follows(Command::new(env!("CARGO_BIN_EXE_slice-healer")))?;
+    ensure!(!errors.contains("polled"), "{errors}");
+    Ok(())
+}
+
+#[test]
+fn without_a_free_inotify_instance_it_polls_and_says_so() -> Result<()> {
+    // A limit of a user namespace of its own, so that nobody else runs into it.
+    let mut command = Command::new("unshare");
+    command.args([
+        "-Ur",
+        "sh",
+        "-c",
+        r#"echo 0 > /proc/sys/user/max_inotify_instances && exec "$@""#,
+        "sh",
+        env!("CARGO_BIN_EXE_slice-healer"),
+    ]);
+    let errors = follows(command)?;
+    ensure!(
+        errors.contains("polled") && errors.contains("max_user_instances"),
+        "{errors}"
+    );
+    Ok(())
+}
+
+/// Follows a journal that is written to and rotated; returns what was said beside the lines.
+fn follows(mut command: Command) -> Result<String> {
     let dir = tempfile::tempdir()?;
     let mut writer = JournalWriter::create(dir.path().join(MACHINE), Format::MODERN)?;
     let line = "Cache hit for endpoint slice, skipping update";
     let now = u64::try_from(jiff::Timestamp::now().as_microsecond())?;
     writer.unit_line("iotedge.service", "iotedge", line, now)?;
     let root = dir.path().to_string_lossy().into_owned();
-    let mut child = healer(&[
-        "--journal",
-        &root,
-        "--follow",
-        "-o",
-        "json",
-        "--since",
-        "1h",
-    ])
-    .stdout(Stdio::piped())
-    .spawn()?;
+    let mut child = command
+        .args(["signals", "--journal", &root, "--follow", "-o", "json"])
+        .args(["--since", "1h"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let lines = BufReader::new(child.stdout.take().context("stdout")?).lines();
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -239,7 +261,13 @@ fn following_prints_lines_as_they_are_written() -> Result<()> {
         Ok(code.is_some())
     })?;
     assert_eq!(code.and_then(|status| status.code()), Some(1));
-    Ok(())
+    let mut errors = String::new();
+    child
+        .stderr
+        .take()
+        .context("stderr")?
+        .read_to_string(&mut errors)?;
+    Ok(errors)
 }
 
 #[test]

@@ -14,7 +14,7 @@ use slice_core::signal::{Line, Signal};
 use slice_journal::{Fields, Follower, Start, State};
 
 use super::output::Form;
-use crate::sense::journal::FIELDS;
+use crate::sense::journal::{FIELDS, POLLING};
 use crate::sense::rules::{self, Rules};
 use crate::sense::stream::{Record, Records};
 use crate::settings::Loaded;
@@ -145,6 +145,7 @@ fn of_files(
     let origin = Origin::new(loaded, rules);
     let mut retrying_since: Option<Instant> = None;
     let mut told = State::Following;
+    let mut told_polling = false;
     while !stop.load(Ordering::Relaxed) {
         let wait = if args.follow { BREATH } else { Duration::ZERO };
         if let Some(entry) = follower.next(wait) {
@@ -154,10 +155,14 @@ fn of_files(
             continue;
         }
         if args.follow {
-            let state = follower.status().state;
-            if state != told {
+            let status = follower.status();
+            if status.state != told {
                 eprintln!("slice-healer: {}", state_in_words(&follower));
-                told = state;
+                told = status.state;
+            }
+            if let Some(why) = status.polling_fallback.filter(|_| !told_polling) {
+                eprintln!("slice-healer: {POLLING}: {why}");
+                told_polling = true;
             }
             continue;
         }

@@ -87,6 +87,10 @@ impl Options {
     }
 }
 
+/// What is said where inotify cannot be had.
+pub const POLLING: &str =
+    "new entries are polled for; raise fs.inotify.max_user_instances or max_user_watches";
+
 /// The fields that are decoded: what rules look at, and what tells our own entries apart.
 pub const FIELDS: [&str; 7] = [
     "MESSAGE",
@@ -194,6 +198,7 @@ pub fn spawn(
         own: options.own.into_iter().map(String::into_bytes).collect(),
         interval: options.interval,
         state: None,
+        polling: false,
         position: None,
         repeated: Repeated::default(),
     };
@@ -245,6 +250,8 @@ struct Reader {
     own: Vec<Vec<u8>>,
     interval: Duration,
     state: Option<JournalState>,
+    /// It has been told that inotify is not to be had.
+    polling: bool,
     /// The last entry that was read and not yet told as read.
     position: Option<Cursor>,
     repeated: Repeated,
@@ -331,6 +338,12 @@ impl Reader {
             }
             news
         });
+        let polling = status.polling_fallback.is_some();
+        if polling && !self.polling {
+            let why = status.polling_fallback.as_deref().unwrap_or_default();
+            warn!(why, "{POLLING}");
+        }
+        self.polling = polling;
         if self.state == Some(state) {
             return Ok(());
         }
