@@ -29,6 +29,10 @@ journal-long:
     JOURNAL_KILLS=200 JOURNAL_ROTATION_SECONDS=1200 JOURNAL_ROTATIONS=10000 JOURNAL_DAMAGE_ROUNDS=5000 \
         cargo test --test tests -- --nocapture journal_kill journal_rotation journal_damage
 
+# what the module costs while nothing happens: bytes to disk and API requests, extrapolated to a day
+idle SECONDS="600":
+    IDLE_SECONDS={{ SECONDS }} cargo test --test tests -- --nocapture idle::
+
 # our journal reader beside libsystemd and journalctl: a generated journal of 1,000,000 entries, then following a journald
 bench-journal:
     #!/usr/bin/env bash

@@ -13,6 +13,7 @@ use slice_core::engine::{
     LastHeal, Status,
 };
 use slice_core::event::{HealOutcome, JournalState};
+use slice_core::heal::gate::HoldReason;
 use slice_core::heal::policy::Mode;
 use slice_core::judge::RemedyAction;
 use slice_core::model::ServiceKey;
@@ -256,6 +257,7 @@ fn reported() -> Result<Value> {
     let at: Timestamp = "2026-12-01T08:00:00Z".parse()?;
     let status = Status {
         mode: Mode::Heal,
+        closed: Some((HoldReason::Hold, "hold \"audit\"".into())),
         health: Health {
             state: HealthState::Healthy,
             reason: "all is right".into(),

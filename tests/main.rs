@@ -1,13 +1,17 @@
 //! One file a behaviour; see CONTRIBUTING.md.
 
 mod behaviour;
+mod by_hand;
 mod catalogue;
+mod charged;
 mod cluster_trouble;
 mod cluster_watch;
 mod differential;
+mod disk_failure;
 mod dockerfiles;
 mod doctor_cluster;
 mod fleet;
+mod idle;
 mod inspect_live;
 mod journal_damage;
 mod journal_fixtures;

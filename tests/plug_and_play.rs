@@ -13,7 +13,8 @@ use slice_core::engine::{
     ClusterState, ClusterStatus, FindingCounts, HealStatus, Health, HealthState, JournalStatus,
     LastHeal, Status,
 };
-use slice_core::event::{Event, EventType, HealEvent, HealOutcome, JournalState, Reply};
+use slice_core::event::{Event, EventType, HealEvent, HealOutcome, JournalState, Reason, Reply};
+use slice_core::heal::gate::HoldReason;
 use slice_core::heal::policy::Mode;
 use slice_core::judge::{FindingKind, RemedyAction, Severity};
 use slice_core::model::ServiceKey;
@@ -77,6 +78,7 @@ fn the_parser_of_dtdl_takes_the_model_and_sees_what_is_wrong() -> Result<()> {
 fn status(at: Timestamp) -> Status {
     Status {
         mode: Mode::Heal,
+        closed: Some((HoldReason::Hold, "hold \"audit\"".into())),
         health: Health {
             state: HealthState::Blocked,
             reason: "line1/model-endpoint is stale and held back".into(),
@@ -223,7 +225,7 @@ fn telemetry_fits_whatever_the_event() -> Result<()> {
         Some(HealEvent {
             action: RemedyAction::DeleteSlice,
             outcome,
-            reason: reason.map(str::to_owned),
+            reason: reason.map(|r| Reason::Detail(r.to_owned())),
             attempt: 2,
             seconds: 31.0,
         })
@@ -289,6 +291,13 @@ fn calls() -> Vec<(&'static str, Value)> {
             json!({"namespace": "line1", "service": "m", "action": "auto"}),
         ),
         ("getIncidents", json!({"limit": 3})),
+        (
+            "getTimeline",
+            json!({"namespace": "line1", "pod": "model-1"}),
+        ),
+        ("getTimeline", json!({})),
+        ("hold", json!({"name": "audit", "minutes": 30})),
+        ("release", json!({"name": "audit"})),
         ("getDeletedSlice", json!({"name": "model-x"})),
         ("getLogLevel", Value::Null),
         ("setLogLevel", json!({"level": "debug"})),
@@ -320,6 +329,8 @@ fn methods_and_commands_have_the_same_names_and_payloads() -> Result<()> {
         ),
         ("inspect", json!({"namespace": 7})),
         ("getIncidents", json!({"limit": "3"})),
+        ("hold", json!({"name": "audit", "minutes": "30"})),
+        ("getTimeline", json!({"service": "m"})),
         ("sweep", json!({})),
     ] {
         ensure!(
@@ -336,9 +347,10 @@ fn methods_and_commands_have_the_same_names_and_payloads() -> Result<()> {
         Reply::WouldAct {
             action: RemedyAction::DeleteSlice,
             detail: "it would".into(),
+            writes: vec!["delete endpointslices line1/model-x".into()],
         },
         Reply::Held {
-            reason: slice_core::heal::gate::HoldReason::Grace,
+            reason: HoldReason::Grace,
             detail: "later".into(),
         },
         Reply::NotFound,

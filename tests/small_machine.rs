@@ -10,14 +10,13 @@ use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Client;
 use slice_lab::edge::{Edge, EdgeOptions};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use crate::support::cgroup::Group;
 use crate::support::controlplane::{ControlPlane, Options};
 use crate::support::journald::Journald;
 use crate::support::module::{Module, Setup};
 use crate::support::objects::{self, PodSeed};
+use crate::support::scrape::scrape;
 use crate::support::wait::{Look, eventually};
 
 const SERVICES: usize = 50;
@@ -84,22 +83,6 @@ async fn fill(client: &Client, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The metrics as text.
-async fn scrape(address: &str) -> Result<String> {
-    let asked = async {
-        let mut stream = TcpStream::connect(address).await?;
-        let request =
-            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Ok(text)
-    };
-    tokio::time::timeout(LONG, asked)
-        .await
-        .context("no metrics")?
-}
-
 /// How many endpoints are found to be ghosts.
 async fn ghosts(metrics: &str) -> Result<usize> {
     let text = scrape(metrics).await?;
@@ -153,14 +136,7 @@ async fn a_change_is_judged_at_once_on_the_usual_edge() -> Result<()> {
     }
     let begun = Instant::now();
     let mut module = setup.start()?;
-    let line = module
-        .await_line(&["serving metrics and health", "address="], LONG)
-        .await?;
-    let address = line
-        .rsplit("address=")
-        .next()
-        .and_then(|t| t.split_whitespace().next());
-    let metrics = address.context(line.clone())?.trim_matches('"').to_owned();
+    let metrics = module.metrics_address().await?;
     edge.wait_for(|view| view.reported()["cluster"]["state"] == "synced", LONG)
         .await
         .with_context(|| module.log())?;

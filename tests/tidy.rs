@@ -106,6 +106,39 @@ fn a_file_holds_one_idea_and_says_which() -> Result<()> {
     )
 }
 
+/// Every way to a heal (loop, method, control socket, command line, sweep) ends in the ladder, and the
+/// ladder asks the gate: nobody else may make up a write.
+#[test]
+fn only_the_ladder_decides_writes() -> Result<()> {
+    const ALLOWED: [&str; 4] = [
+        "module/agent/act/mod.rs",
+        "module/agent/app/pump/carry.rs",
+        "module/core/src/event.rs",
+        "module/core/src/heal/ladder/rung.rs",
+    ];
+    let writes = Regex::new(r"\bAct::(Refresh|Delete)\b|\bPlan::(Refresh|Delete) \{")?;
+    let faults: Vec<String> = rust_files()?
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("module/"))
+        .filter(|(path, _)| !path.contains("/tests") && !path.ends_with("_tests.rs"))
+        .filter(|(path, _)| !ALLOWED.contains(&path.as_str()))
+        .filter(|(path, _)| {
+            // The plan is where the gate is asked, and the dry run only reads it.
+            ![
+                "module/core/src/heal/plan.rs",
+                "module/core/src/engine/dry_run.rs",
+            ]
+            .contains(&path.as_str())
+        })
+        .filter(|(_, text)| writes.is_match(text))
+        .map(|f| f.0)
+        .collect();
+    none(&faults, "writes are decided in one place")?;
+    let plan = fs::read_to_string(root().join("module/core/src/heal/plan.rs"))?;
+    ensure!(plan.contains("gate::refresh(") && plan.contains("gate::delete("));
+    Ok(())
+}
+
 #[test]
 fn no_test_is_switched_off() -> Result<()> {
     let off = concat!("#[ig", "nore");

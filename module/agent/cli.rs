@@ -27,6 +27,11 @@ enum Command {
     Inspect(cmd::inspect::Args),
     Heal(cmd::heal::Args),
     Sweep(cmd::sweep::Args),
+    Hold(cmd::hold::Args),
+    Release(cmd::release::Args),
+    Incidents(cmd::incidents::Args),
+    Timeline(cmd::timeline::Args),
+    DeletedSlice(cmd::deleted_slice::Args),
     Signals(cmd::signals::Args),
     Verify(cmd::verify::Args),
     #[cfg(feature = "lab")]
@@ -54,6 +59,11 @@ impl Cli {
             Command::Inspect(args) => cmd::inspect::run(&args, load).await,
             Command::Heal(args) => cmd::heal::run(args, load()?).await,
             Command::Sweep(args) => cmd::sweep::run(args, load()?).await,
+            Command::Hold(args) => cmd::hold::run(args, load()?).await,
+            Command::Release(args) => cmd::release::run(args, load()?).await,
+            Command::Incidents(args) => cmd::incidents::run(args, load()?).await,
+            Command::Timeline(args) => cmd::timeline::run(args, load()?).await,
+            Command::DeletedSlice(args) => cmd::deleted_slice::run(args, load()?).await,
             Command::Signals(args) => cmd::signals::run(args, load()?).await,
             Command::Verify(args) => cmd::verify::run(args, load()?).await,
             #[cfg(feature = "lab")]
@@ -73,6 +83,11 @@ impl Cli {
             Command::Inspect(_)
             | Command::Heal(_)
             | Command::Sweep(_)
+            | Command::Hold(_)
+            | Command::Release(_)
+            | Command::Incidents(_)
+            | Command::Timeline(_)
+            | Command::DeletedSlice(_)
             | Command::Signals(_)
             | Command::Verify(_)
             | Command::Doctor(_)

@@ -17,5 +17,6 @@ pub mod objects;
 pub mod peer;
 pub mod product;
 pub mod random;
+pub mod scrape;
 pub mod stale;
 pub mod wait;

@@ -18,6 +18,7 @@ const GOING_DOWN: Duration = Duration::from_secs(10);
 pub struct Setup {
     variables: BTreeMap<String, String>,
     groups: Vec<PathBuf>,
+    deaf_to_file_size: bool,
 }
 
 impl Setup {
@@ -51,10 +52,23 @@ impl Setup {
         self
     }
 
+    /// A limit on the size of its files makes its writes fail instead of ending it.
+    pub fn deaf_to_file_size(mut self) -> Self {
+        self.deaf_to_file_size = true;
+        self
+    }
+
     /// The command; `SLICE_HEALER_BINARY` names another build than the one under test.
     fn command(&self) -> Command {
         let binary = std::env::var_os("SLICE_HEALER_BINARY")
             .unwrap_or_else(|| env!("CARGO_BIN_EXE_slice-healer").into());
+        if self.deaf_to_file_size {
+            // What is ignored stays so over `exec`; writes then fail with EFBIG.
+            let mut shell = Command::new("sh");
+            shell.args(["-c", r#"trap '' XFSZ; exec "$@""#, "sh"]);
+            shell.arg(binary);
+            return shell;
+        }
         if self.groups.is_empty() {
             return Command::new(binary);
         }
@@ -121,6 +135,11 @@ impl Module {
     /// Its state directory.
     pub fn directory(&self) -> &Path {
         self.state.path()
+    }
+
+    /// The variables that it runs with.
+    pub fn variables(&self) -> &BTreeMap<String, String> {
+        &self.setup.variables
     }
 
     /// Its process id.

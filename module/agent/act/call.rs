@@ -16,7 +16,7 @@ use serde_json::Value;
 use slice_core::event::Outcome;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::client::explain;
+use crate::client::{explain, http_date};
 
 /// The longest answer that is taken: a page of 500 large pods stays well below it.
 const LONGEST_ANSWER: usize = 64 << 20;
@@ -259,12 +259,6 @@ fn retry_after(headers: &HeaderMap, body: &[u8]) -> Duration {
         Some(u64::from(status.details?.retry_after_seconds))
     };
     Duration::from_secs(header.or_else(told).unwrap_or(1).clamp(1, 60))
-}
-
-fn http_date(text: &str) -> Option<Timestamp> {
-    jiff::fmt::rfc2822::parse(text)
-        .ok()
-        .map(|zoned| zoned.timestamp())
 }
 
 #[cfg(test)]

@@ -9,12 +9,11 @@ use slice_core::model::{Service, ServiceKey, Slice};
 
 use super::call::{Caller, Failure, Payload, Target};
 use super::read::{escape, list};
+use crate::client::CONTROLLER_LEASE;
 use crate::client::objects::collection;
 
 /// Where kube-controller-manager elects its leader. k3s has no such Lease.
 const LEASE: &str = "kube-system/kube-controller-manager";
-const LEASE_PATH: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 /// Events that are looked at: the API server keeps those of an hour.
 const EVENTS: usize = 100;
 
@@ -78,7 +77,7 @@ async fn events(caller: &Caller, key: &ServiceKey) -> Result<Vec<EventClue>, Fai
 
 async fn lease(caller: &Caller) -> Result<Option<LeaseClue>, Failure> {
     let target = Target::new("get", format!("leases {LEASE}"));
-    let found = caller.get(&target, LEASE_PATH).await?;
+    let found = caller.get(&target, CONTROLLER_LEASE).await?;
     Ok(found.map(|answer| LeaseClue::read(&answer.body)))
 }
 

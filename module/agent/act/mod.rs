@@ -23,9 +23,8 @@ use uuid::Uuid;
 use crate::client::Supply;
 use call::Caller;
 
-/// The annotation whose change makes the slice controller look at a Service again; the only key of
-/// a Service that is ever written.
-pub const REFRESH: &str = "slice-healer.io/refresh";
+pub use slice_core::heal::gate::REFRESH;
+
 /// Namespace, canary Service and Lease.
 pub const OWN_NAME: &str = "slice-healer";
 /// Named in `managedFields` as the writer.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use slice_core::event::Output;
+use slice_core::heal::story::IncidentRecord;
 use slice_hub::{Event, MethodCall};
 use tracing::{info, warn};
 
@@ -9,6 +10,7 @@ use super::pump::{Pump, Waiting};
 use crate::report::methods::{self, Answer, Asked};
 use crate::serve::{ControlCall, ControlReply, ControlRequest};
 use crate::settings::LogLevel;
+use crate::store::StoreError;
 
 impl Pump {
     pub(super) async fn hub_event(&mut self, event: Event, outputs: &mut Vec<Output>) {
@@ -81,6 +83,8 @@ impl Pump {
             }
             Ok(other) => {
                 let answer = self.answer(other).await;
+                // A hold that was set or released is in force from here on.
+                self.open_or_close(outputs);
                 call.reply.respond(answer.status, answer.body);
             }
         }
@@ -110,17 +114,24 @@ impl Pump {
             ControlRequest::Incidents { limit } => {
                 document(self.answer(Asked::GetIncidents(limit)).await)
             }
-            ControlRequest::DeletedSlice { name } => {
-                document(self.answer(Asked::GetDeletedSlice(name)).await)
+            ControlRequest::Timeline { namespace, pod } => {
+                document(self.answer(Asked::GetTimeline(namespace, pod)).await)
             }
+            ControlRequest::Hold { name, minutes } => {
+                document(self.answer(Asked::Hold(name, minutes)).await)
+            }
+            ControlRequest::Release { name } => document(self.answer(Asked::Release(name)).await),
+            // Whole, however long: it is what a person restores from.
+            ControlRequest::DeletedSlice { name } => document(self.deleted_slice(&name).await),
             ControlRequest::Inspect { .. } | ControlRequest::Heal { .. } => ControlReply::Error {
                 message: "the core did not take the request".to_owned(),
             },
         };
+        self.open_or_close(outputs);
         self.tasks.spawn(responder.reply(reply));
     }
 
-    async fn answer(&self, asked: Asked) -> Answer {
+    async fn answer(&mut self, asked: Asked) -> Answer {
         match asked {
             Asked::Ping => {
                 let health = self.engine.health();
@@ -145,17 +156,62 @@ impl Pump {
                     Answer::error(400, text)
                 }
             },
-            Asked::GetDeletedSlice(name) => match self.books.deleted_slice(&name).await {
-                Ok(Some(slice)) => Answer::new(200, json!(slice)),
-                Ok(None) => Answer::error(404, format!("no deleted slice {name:?} is kept")),
+            Asked::GetDeletedSlice(name) => {
+                let answer = self.deleted_slice(&name).await;
+                match answer.status {
+                    200 => methods::bounded(answer.body, "/object/endpoints"),
+                    _ => answer,
+                }
+            }
+            Asked::GetIncidents(limit) => match self.incidents().await {
+                Ok(mut incidents) => {
+                    incidents.truncate(limit);
+                    methods::bounded(json!({"incidents": incidents}), "/incidents")
+                }
                 Err(why) => Answer::error(500, why.to_string()),
             },
-            Asked::GetIncidents(limit) => match self.books.ended(limit).await {
-                Ok(ended) => methods::bounded(json!({"incidents": ended}), "incidents"),
+            Asked::GetTimeline(namespace, pod) => match self.incidents().await {
+                Ok(incidents) => {
+                    let (namespace, pod) = (namespace.as_deref(), pod.as_deref());
+                    let mut all = self.timeline.select(&incidents, namespace, pod);
+                    // Where not all of it fits, the latest does.
+                    if let Some(list) = all.as_array_mut() {
+                        list.reverse();
+                    }
+                    let mut answer = methods::bounded(json!({"timeline": all}), "/timeline");
+                    if let Some(list) = answer.body["timeline"].as_array_mut() {
+                        list.reverse();
+                    }
+                    answer
+                }
                 Err(why) => Answer::error(500, why.to_string()),
             },
+            Asked::Hold(name, minutes) => self.hold(&name, minutes).await,
+            Asked::Release(name) => self.release(&name).await,
             Asked::Core(_) => Answer::error(500, "not for here"),
         }
+    }
+
+    async fn deleted_slice(&self, name: &str) -> Answer {
+        match self.books.deleted_slice(name).await {
+            Ok(Some(slice)) => Answer::new(200, json!(slice)),
+            Ok(None) => Answer::error(404, format!("no deleted slice {name:?} is kept")),
+            Err(why) => Answer::error(500, why.to_string()),
+        }
+    }
+
+    /// Those that stand as they are now, and those that were kept; the latest first.
+    async fn incidents(&self) -> Result<Vec<IncidentRecord>, StoreError> {
+        let mut all = self.engine.incidents(self.now());
+        all.reverse();
+        let kept = self.books.incidents().await?;
+        let known = |all: &[IncidentRecord], id: &str| all.iter().any(|i| i.id == id);
+        for incident in kept {
+            if !known(&all, &incident.id) {
+                all.push(incident);
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -169,6 +225,7 @@ fn document(answer: Answer) -> ControlReply {
         _ => ControlReply::Error {
             message: answer.body["error"]
                 .as_str()
+                .or(answer.body["detail"].as_str())
                 .unwrap_or("it failed")
                 .to_owned(),
         },

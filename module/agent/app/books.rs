@@ -1,15 +1,18 @@
 //! What the pump keeps on disk, or nothing at all for a single command beside no running module.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use slice_core::heal::record::{DeletedSlice, Ended, History, Record};
+use slice_core::heal::record::{DeletedSlice, History, Record};
+use slice_core::heal::story::IncidentRecord;
 
 use crate::report::telemetry::Message;
 use crate::store::{Batch as StoreBatch, Outgoing, Store, StoreError, Waiting};
 
 /// One transaction.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// What the core wants to be on disk before it acts.
     pub records: Vec<Record>,
@@ -156,16 +159,42 @@ impl Books {
             .find(|d| d.slice == name || format!("{}/{}", d.service.namespace, d.slice) == name))
     }
 
-    /// The latest heals that wrote, newest first.
+    /// The incidents as they were last kept, the latest first.
     ///
     /// # Errors
     /// As the store.
-    pub async fn ended(&self, limit: usize) -> Result<Vec<Ended>, StoreError> {
-        let Some(store) = &self.0 else {
-            return Ok(Vec::new());
+    pub async fn incidents(&self) -> Result<Vec<IncidentRecord>, StoreError> {
+        match &self.0 {
+            Some(store) => store.incidents().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Keeps the holds that were set at run time.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn keep_holds(&self, holds: &BTreeMap<String, Timestamp>) -> Result<(), StoreError> {
+        let Some(store) = &self.0 else { return Ok(()) };
+        let batch = StoreBatch {
+            holds: Some(json!(holds)),
+            ..StoreBatch::default()
         };
-        let history = store.history().await?;
-        Ok(history.ended.into_iter().rev().take(limit).collect())
+        store.commit(batch).await
+    }
+
+    /// The holds that an earlier process kept; what cannot be understood is none.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn holds(&self) -> Result<BTreeMap<String, Timestamp>, StoreError> {
+        let Some(store) = &self.0 else {
+            return Ok(BTreeMap::new());
+        };
+        let kept = store.holds().await?;
+        Ok(kept
+            .and_then(|k| serde_json::from_value(k).ok())
+            .unwrap_or_default())
     }
 
     /// Messages that wait, messages dropped, bytes written.

@@ -4,12 +4,14 @@
 mod ask;
 mod books;
 mod ends;
+mod holds;
 pub mod hub;
 mod pump;
 mod served;
 mod signals;
 pub mod solo;
 mod tell;
+mod timeline;
 mod twin;
 
 use std::path::PathBuf;
@@ -22,7 +24,7 @@ use rand::RngExt;
 use slice_core::engine::Engine;
 use slice_core::event::ClusterInput;
 use slice_hub::Timings;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -143,6 +145,12 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
         tx: tx.clone(),
         health: health.clone(),
     });
+    pump.take_up_holds(
+        books
+            .holds()
+            .await
+            .context("the state file cannot be read")?,
+    );
     pump.take_up_desired(
         books
             .desired()
@@ -151,8 +159,8 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     )
     .await;
 
-    let mut cluster = start_cluster(supply, &tx, &parts_stop, &settings, &boot.vars);
-    start_units(&tx, &parts_stop, &settings);
+    let (mut cluster, counters) = start_cluster(supply, &tx, &parts_stop, &settings, &boot.vars);
+    pump.watch_over(counters, start_units(&tx, &parts_stop, &settings));
     let ear = signals::Ear {
         module,
         cursor: books
@@ -236,7 +244,10 @@ fn start_cluster(
     stop: &CancellationToken,
     settings: &Settings,
     vars: &hub::Vars,
-) -> tokio::task::JoinSet<()> {
+) -> (
+    tokio::task::JoinSet<()>,
+    Arc<crate::sense::cluster::Counters>,
+) {
     let (cluster_tx, mut cluster_rx) = mpsc::channel::<ClusterInput>(QUEUE);
     let options = sense::cluster::Options {
         local: sense::cluster::LocalNode {
@@ -246,7 +257,7 @@ fn start_cluster(
         },
         ..sense::cluster::Options::default()
     };
-    let (mut tasks, _counters) = sense::cluster::spawn(supply, cluster_tx, stop, options);
+    let (mut tasks, counters) = sense::cluster::spawn(supply, cluster_tx, stop, options);
     let tx = tx.clone();
     tasks.spawn(async move {
         while let Some(change) = cluster_rx.recv().await {
@@ -255,12 +266,16 @@ fn start_cluster(
             }
         }
     });
-    tasks
+    (tasks, counters)
 }
 
-fn start_units(tx: &mpsc::Sender<Incoming>, stop: &CancellationToken, settings: &Settings) {
+fn start_units(
+    tx: &mpsc::Sender<Incoming>,
+    stop: &CancellationToken,
+    settings: &Settings,
+) -> Option<watch::Receiver<sense::units::BusState>> {
     if settings.dbus.enabled == Enabled::Never {
-        return;
+        return None;
     }
     let (unit_tx, mut unit_rx) = mpsc::channel(64);
     let mut options = sense::units::Options {
@@ -272,7 +287,7 @@ fn start_units(tx: &mpsc::Sender<Incoming>, stop: &CancellationToken, settings: 
         options.units = names.iter().map(|n| unit_name(n)).collect();
     }
     // Units are evidence, no more: their task may end without taking the module along.
-    let _ = sense::units::spawn(unit_tx, stop.clone(), options);
+    let (state, _task) = sense::units::spawn(unit_tx, stop.clone(), options);
     let tx = tx.clone();
     tokio::spawn(async move {
         while let Some(change) = unit_rx.recv().await {
@@ -281,6 +296,7 @@ fn start_units(tx: &mpsc::Sender<Incoming>, stop: &CancellationToken, settings: 
             }
         }
     });
+    Some(state)
 }
 
 fn unit_name(name: &str) -> String {

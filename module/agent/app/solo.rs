@@ -56,7 +56,7 @@ impl Solo {
         }
         let actor = Actor::new(supply.clone(), ActorOptions::new("cli"));
         let vars: super::hub::Vars = Arc::new(|_| None);
-        let cluster = super::start_cluster(supply, &tx, &stop, &settings, &vars);
+        let (cluster, _counters) = super::start_cluster(supply, &tx, &stop, &settings, &vars);
         let id = Uuid::new_v4().simple().to_string();
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), []));
         let (pump, window) = Pump::new(Parts {

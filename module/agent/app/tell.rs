@@ -65,11 +65,7 @@ impl Teller {
             (EventType::Heal, Some(heal)) => match heal.outcome {
                 Some(outcome) => self.metrics.heal_ended(heal.action, outcome, heal.seconds),
                 None => {
-                    let reason = heal.reason.as_deref().unwrap_or_default();
-                    if let Some(reason) = slice_core::heal::gate::HoldReason::ALL
-                        .into_iter()
-                        .find(|r| r.as_str() == reason)
-                    {
+                    if let Some(reason) = heal.held() {
                         self.metrics.heal_held(reason);
                     }
                 }

@@ -1,5 +1,6 @@
 //! The twin's side of the pump: desired settings in, reported document out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -98,6 +99,8 @@ impl Desired {
 pub struct Reported {
     module: ModuleInfo,
     last: Option<Value>,
+    /// What the last document was rendered from.
+    rendered: Option<(Status, Value, BTreeMap<String, String>)>,
     last_state: Option<HealthState>,
     reported_at: Timestamp,
     beat: Instant,
@@ -114,6 +117,7 @@ impl Reported {
                 started_at,
             },
             last: None,
+            rendered: None,
             last_state: None,
             reported_at: started_at,
             beat: Instant::now(),
@@ -148,6 +152,22 @@ impl Reported {
     /// Reports if something changed or the heartbeat is due.
     pub fn update(&mut self, handle: &Handle, status: &Status, desired: &Desired) {
         let due = self.beat.elapsed() >= self.heartbeat;
+        let same = self
+            .rendered
+            .as_ref()
+            .is_some_and(|(old, component, labels)| {
+                old == status
+                    && component == desired.component()
+                    && *labels == desired.in_force().labels
+            });
+        if same && !due {
+            return;
+        }
+        self.rendered = Some((
+            status.clone(),
+            desired.component().clone(),
+            desired.in_force().labels.clone(),
+        ));
         let document = self.document(status, desired);
         if !due && self.last.as_ref() == Some(&document) {
             return;

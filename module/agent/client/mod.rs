@@ -22,6 +22,17 @@ pub use trouble::explain;
 /// What slice-healer calls itself at the API server.
 pub const AGENT: &str = concat!("slice-healer/", env!("CARGO_PKG_VERSION"));
 
+/// The Lease of kube-controller-manager's leader. k3s may run without one.
+pub const CONTROLLER_LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
+
+/// The moment that a `Date` header tells: the server's own clock.
+pub fn http_date(text: &str) -> Option<jiff::Timestamp> {
+    jiff::fmt::rfc2822::parse(text)
+        .ok()
+        .map(|zoned| zoned.timestamp())
+}
+
 /// Where the API is and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {

@@ -70,9 +70,11 @@ pub async fn run(args: Args, loaded: Loaded) -> anyhow::Result<ExitCode> {
     let service = ServiceKey::new(namespace, args.service.as_str());
     let mut way = Way::find(loaded).await?;
     match way.heal(&service, args.action.remedy(), true).await? {
-        ControlReply::WouldAct { action, detail } => {
-            println!("{service}: would {}: {detail}", in_words(action));
-        }
+        ControlReply::WouldAct {
+            action,
+            detail,
+            writes,
+        } => would(&service, action, &detail, &writes),
         other => return ended(&service, other),
     }
     if args.dry_run {
@@ -109,13 +111,18 @@ pub(super) fn ended(service: &ServiceKey, reply: ControlReply) -> anyhow::Result
             println!("{service}: another heal is under way; try again when it has ended");
             ExitCode::FAILURE
         }
-        ControlReply::Error { message } => {
-            println!("{message}");
-            ExitCode::FAILURE
-        }
+        ControlReply::Error { message } => bail!("{service}: {message}"),
         ControlReply::NotFound => bail!("there is no Service {service}; check the name and -n"),
         other => bail!("the running module answered {other:?}, which is no answer to a heal"),
     })
+}
+
+/// What would be done and why, then every write of it.
+pub(super) fn would(service: &ServiceKey, action: RemedyAction, why: &str, writes: &[String]) {
+    println!("{service}: would {}: {why}", in_words(action));
+    for write in writes {
+        println!("  {write}");
+    }
 }
 
 pub(super) fn in_words(action: RemedyAction) -> &'static str {

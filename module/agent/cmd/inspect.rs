@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
+use slice_core::heal::clues::lease_overdue;
 use slice_core::judge::{ControllerSign, Finding, JudgeContext, judge_world};
 use slice_core::model::{ServerVersion, World};
 
@@ -12,11 +13,6 @@ use super::findings::Look;
 use super::{live, table};
 use crate::load::{Dump, Source, load};
 use crate::settings::Loaded;
-
-/// A lease is old when it has not been renewed for this many of its durations, and at least a
-/// minute: the default duration is 15 s, renewed every 2 s.
-const LEASE_DURATIONS: i64 = 4;
-const LEASE_SECONDS: i64 = 60;
 
 /// What `inspect` is told.
 #[derive(Clone, Debug, clap::Args)]
@@ -118,7 +114,7 @@ pub fn offline(args: &Args) -> anyhow::Result<Gathered> {
     let mut context = JudgeContext::at(now);
     context.server = args.server_version.clone();
     context.scope.namespaces = args.namespaces.clone();
-    context.controller = controller_sign(&dump, args.at.map(|_| now));
+    context.controller = controller_sign_of(&dump, args.at.map(|_| now));
     Ok(Gathered {
         world: dump.world,
         context,
@@ -169,17 +165,21 @@ fn is_wanted(services: &[String], finding: &Finding) -> bool {
 /// What the lease of kube-controller-manager says, measured against the moment of judging where it
 /// was given, else against the newest moment in the dump: a dump that has lain for an hour says
 /// nothing about a controller that was well when it was made.
-fn controller_sign(dump: &Dump, at: Option<Timestamp>) -> ControllerSign {
-    let (Some((renewed, duration)), Some(now)) = (dump.controller_lease, at.or(dump.newest)) else {
-        return ControllerSign::Unknown;
-    };
-    let age = now.duration_since(renewed).as_secs();
-    if age > LEASE_SECONDS.max(LEASE_DURATIONS.saturating_mul(duration)) {
-        ControllerSign::Down(format!(
+fn controller_sign_of(dump: &Dump, at: Option<Timestamp>) -> ControllerSign {
+    match (dump.controller_lease, at.or(dump.newest)) {
+        (Some((renewed, duration)), Some(now)) => controller_sign(renewed, duration, now),
+        _ => ControllerSign::Unknown,
+    }
+}
+
+/// What a Lease says that was last renewed then, for so many seconds. One that is renewed says nothing:
+/// the slice controller may stand still all the same.
+pub(super) fn controller_sign(renewed: Timestamp, seconds: i64, now: Timestamp) -> ControllerSign {
+    match lease_overdue(renewed, seconds, now) {
+        Some(age) => ControllerSign::Down(format!(
             "kube-controller-manager has not renewed its lease for {age} seconds"
-        ))
-    } else {
-        ControllerSign::Unknown
+        )),
+        None => ControllerSign::Unknown,
     }
 }
 

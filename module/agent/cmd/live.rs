@@ -4,19 +4,22 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::Client;
+use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use slice_core::judge::JudgeContext;
+use slice_core::heal::clues::LeaseClue;
+use slice_core::judge::{ControllerSign, JudgeContext};
 use slice_core::model::{
     Endpoints, Namespace, Node, Object, Pod, ServerVersion, Service, Slice, World,
 };
 use tokio::time::timeout;
 
-use super::inspect::{Args, Gathered};
-use crate::client;
+use super::inspect::{Args, Gathered, controller_sign};
 use crate::client::objects::{Slim, Typed, collection};
+use crate::client::{self, CONTROLLER_LEASE};
 use crate::settings::Loaded;
 
 /// Objects a page.
@@ -71,8 +74,36 @@ pub(super) async fn gather(args: &Args, loaded: &Loaded) -> anyhow::Result<Gathe
     // Slices may have been written while the pods were listed: judged as of after the last list.
     gathered.context = JudgeContext::at(Timestamp::now());
     gathered.context.server = server;
+    match lease(&client).await {
+        Ok(sign) => gathered.context.controller = sign,
+        Err(why) => gathered
+            .notes
+            .push(format!("the controller's Lease is not looked at: {why:#}")),
+    }
     gathered.context.scope.namespaces.clone_from(spaces);
     Ok(gathered)
+}
+
+/// What the Lease of kube-controller-manager says, by the API server's own clock. k3s has none.
+async fn lease(client: &Client) -> anyhow::Result<ControllerSign> {
+    let request = http::Request::get(CONTROLLER_LEASE).body(Body::empty())?;
+    let answer = timeout(DEADLINE, client.send(request))
+        .await
+        .map_err(|_| anyhow!("no answer in {DEADLINE:?}"))?
+        .map_err(|e| anyhow!(client::explain(&e)))?;
+    let status = answer.status();
+    if status == http::StatusCode::NOT_FOUND {
+        return Ok(ControllerSign::Unknown);
+    }
+    anyhow::ensure!(status.is_success(), "the API server answers {status}");
+    let date = answer.headers().get(http::header::DATE);
+    let now = date.and_then(|d| client::http_date(d.to_str().ok()?));
+    let body = answer.into_body().collect().await?.to_bytes();
+    let lease = LeaseClue::read(&serde_json::from_slice(&body)?);
+    Ok(match (lease.renewed, now) {
+        (Some(renewed), Some(now)) => controller_sign(renewed, lease.seconds, now),
+        _ => ControllerSign::Unknown,
+    })
 }
 
 async fn need<T: Slim>(

@@ -11,7 +11,7 @@ use kube::Api;
 use slice_core::judge::{Finding, RemedyAction};
 use slice_core::model::ServiceKey;
 
-use super::heal::{confirmed, ended, in_words};
+use super::heal::{confirmed, ended, would};
 use super::way::Way;
 use crate::client;
 use crate::serve::ControlReply;
@@ -62,12 +62,17 @@ pub async fn run(args: Args, loaded: Loaded) -> anyhow::Result<ExitCode> {
         println!("nothing to do: no stale slice is older than {oldest}");
         return Ok(ExitCode::SUCCESS);
     }
-    for (service, finding) in &stale {
-        let what = in_words(finding.remedy.action);
-        println!(
-            "{service}: would {what}: {} {}",
-            finding.message, finding.remedy.reason
-        );
+    for service in stale.keys() {
+        match way.heal(service, None, true).await? {
+            ControlReply::WouldAct {
+                action,
+                detail,
+                writes,
+            } => would(service, action, &detail, &writes),
+            other => {
+                ended(service, other)?;
+            }
+        }
     }
     if args.dry_run {
         return Ok(ExitCode::FAILURE);

@@ -100,14 +100,18 @@ impl Way {
                 let event = solo.outcome(&incident, &mut events, LONGEST).await?;
                 let message = event.message.clone();
                 Ok(match event.heal {
-                    Some(heal) => match heal.outcome {
-                        Some(outcome) => ControlReply::Ended {
+                    Some(heal) => match (heal.outcome, heal.held()) {
+                        (Some(outcome), _) => ControlReply::Ended {
                             action: heal.action,
                             outcome,
                             seconds: heal.seconds,
                             message,
                         },
-                        None => ControlReply::Error { message },
+                        (None, Some(reason)) => ControlReply::Held {
+                            reason,
+                            detail: message,
+                        },
+                        (None, None) => ControlReply::Error { message },
                     },
                     None => ControlReply::Error { message },
                 })

@@ -17,6 +17,11 @@ use slice_core::model::Kind;
 
 use crate::expiry::{Credential, Ends};
 
+use super::held::HeldMetrics;
+pub use super::queue::Queue;
+use super::watches::WatchMetrics;
+pub use super::watches::Watched;
+
 /// The content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
 
@@ -34,41 +39,6 @@ const OUTCOMES: [HealOutcome; 8] = [
     HealOutcome::Failed,
 ];
 
-/// The queues whose drops are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Queue {
-    /// Inputs of the engine.
-    Input,
-    /// Journal signals.
-    Signal,
-    /// Actions on the cluster.
-    Action,
-    /// Requests of methods and the control socket.
-    Command,
-    /// Entries for the host's journal.
-    Log,
-}
-
-impl Queue {
-    const ALL: [Self; 5] = [
-        Self::Input,
-        Self::Signal,
-        Self::Action,
-        Self::Command,
-        Self::Log,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Signal => "signal",
-            Self::Action => "action",
-            Self::Command => "command",
-            Self::Log => "log",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FindingLabels {
     kind: &'static str,
@@ -82,8 +52,8 @@ struct HealLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
+pub(super) struct ReasonLabel {
+    pub(super) reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,8 +62,8 @@ struct RuleLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResourceLabel {
-    resource: &'static str,
+pub(super) struct ResourceLabel {
+    pub(super) resource: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -130,6 +100,9 @@ pub struct Metrics {
     cluster_synced: Family<ResourceLabel, Gauge>,
     store_written: Counter,
     store_set_aside: Counter,
+    not_done: HeldMetrics,
+    watches: WatchMetrics,
+    units_followed: Gauge,
     queue_dropped: Family<QueueLabel, Counter>,
     credential_ends: Family<CredentialLabel, Gauge>,
 }
@@ -157,6 +130,9 @@ impl Metrics {
             cluster_synced: Family::default(),
             store_written: Counter::default(),
             store_set_aside: Counter::default(),
+            not_done: HeldMetrics::default(),
+            watches: WatchMetrics::default(),
+            units_followed: Gauge::default(),
             queue_dropped: Family::default(),
             credential_ends: Family::default(),
             registry: Registry::default(),
@@ -239,6 +215,13 @@ impl Metrics {
             "State files that were damaged and moved aside",
             metrics.store_set_aside.clone(),
         );
+        metrics.not_done.register(&mut registry);
+        metrics.watches.register(&mut registry);
+        registry.register(
+            "slice_healer_units_followed",
+            "1 while the states of the host's units are seen over D-Bus",
+            metrics.units_followed.clone(),
+        );
         registry.register(
             "slice_healer_queue_dropped",
             "Items that a full queue refused, by queue",
@@ -287,6 +270,7 @@ impl Metrics {
             });
         }
         for kind in Kind::ALL {
+            self.set_watched(kind, &Watched::default());
             self.cluster_synced.get_or_create_owned(&ResourceLabel {
                 resource: resource(kind),
             });
@@ -396,6 +380,26 @@ impl Metrics {
             .set(i64::from(synced));
     }
 
+    /// All steps that `observe` would have taken so far.
+    pub fn set_shadow(&self, refreshes: u64, deletes: u64) {
+        self.not_done.set_shadow(refreshes, deletes);
+    }
+
+    /// What forbids writing at the moment, if windows or holds do.
+    pub fn set_closed(&self, closed: Option<HoldReason>) {
+        self.not_done.set_closed(closed);
+    }
+
+    /// All that the watch of a kind has counted.
+    pub fn set_watched(&self, kind: Kind, watched: &Watched) {
+        self.watches.set(kind, watched);
+    }
+
+    /// Whether units are seen.
+    pub fn set_units_followed(&self, followed: bool) {
+        self.units_followed.set(i64::from(followed));
+    }
+
     /// All bytes that this process handed to the state file.
     pub fn set_store_written(&self, bytes: u64) {
         raise(&self.store_written, bytes);
@@ -454,12 +458,12 @@ impl Metrics {
 }
 
 /// A counter never goes down, also when two tasks tell their totals out of order.
-fn raise(counter: &Counter, total: u64) {
+pub(super) fn raise(counter: &Counter, total: u64) {
     counter.inner().fetch_max(total, Ordering::Relaxed);
 }
 
 /// The resource names of the API.
-fn resource(kind: Kind) -> &'static str {
+pub(super) fn resource(kind: Kind) -> &'static str {
     match kind {
         Kind::Service => "services",
         Kind::Pod => "pods",

@@ -27,6 +27,15 @@ fn metrics() -> Metrics {
     metrics.set_store_written(4096);
     metrics.set_store_written(100);
     metrics.store_set_aside();
+    metrics.set_closed(Some(HoldReason::Hold));
+    metrics.set_watched(
+        Kind::Pod,
+        &Watched {
+            lists: 1,
+            ..Watched::default()
+        },
+    );
+    metrics.set_units_followed(true);
     metrics.dropped(Queue::Signal);
     let ends = [
         (Credential::Token, "2026-12-01T00:00:00Z"),
@@ -126,6 +135,14 @@ fn the_text_is_strict_and_holds_the_contract() {
         "slice_healer_outbox_messages",
         "slice_healer_outbox_dropped_total",
         "slice_healer_cluster_synced",
+        "slice_healer_closed",
+        "slice_healer_shadow_total",
+        "slice_healer_watch_events_total",
+        "slice_healer_watch_lists_total",
+        "slice_healer_watch_failures_total",
+        "slice_healer_watch_undecodable_total",
+        "slice_healer_watch_waits_total",
+        "slice_healer_units_followed",
         "slice_healer_store_written_bytes_total",
         "slice_healer_build_info",
         "slice_healer_credential_end_timestamp_seconds",

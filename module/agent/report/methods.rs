@@ -12,13 +12,16 @@ use slice_core::model::ServiceKey;
 pub const LONGEST_REPLY: usize = 100 * 1024;
 
 /// The names that [`parse`] knows.
-pub const NAMES: [&str; 7] = [
+pub const NAMES: [&str; 10] = [
     "getDeletedSlice",
     "getIncidents",
     "getLogLevel",
+    "getTimeline",
     "heal",
+    "hold",
     "inspect",
     "ping",
+    "release",
     "setLogLevel",
 ];
 
@@ -35,8 +38,14 @@ pub enum Asked {
     SetLogLevel(String),
     /// The evidence kept of a deleted slice.
     GetDeletedSlice(String),
-    /// The latest heals.
+    /// The latest incidents.
     GetIncidents(usize),
+    /// What happened, in order: of a namespace, of a pod.
+    GetTimeline(Option<String>, Option<String>),
+    /// Nothing is written for so many minutes.
+    Hold(String, u32),
+    /// Ends a hold.
+    Release(String),
 }
 
 /// An answer: HTTP-like status and JSON body.
@@ -91,6 +100,20 @@ struct LevelPayload {
 #[serde(deny_unknown_fields)]
 struct NamePayload {
     name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HoldPayload {
+    name: String,
+    minutes: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimelinePayload {
+    namespace: Option<String>,
+    pod: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -155,6 +178,15 @@ pub fn parse(name: &str, payload: &Value) -> Result<Asked, Answer> {
             let limit = read::<LimitPayload>(name, payload)?.limit.unwrap_or(20);
             Ok(Asked::GetIncidents(limit.min(100)))
         }
+        "getTimeline" => {
+            let p: TimelinePayload = read(name, payload)?;
+            Ok(Asked::GetTimeline(p.namespace, p.pod))
+        }
+        "hold" => {
+            let p: HoldPayload = read(name, payload)?;
+            Ok(Asked::Hold(p.name, p.minutes))
+        }
+        "release" => Ok(Asked::Release(read::<NamePayload>(name, payload)?.name)),
         other => {
             let known = NAMES.join(", ");
             let text = format!("there is no method {other:?}; known are {known}");
@@ -166,12 +198,17 @@ pub fn parse(name: &str, payload: &Value) -> Result<Asked, Answer> {
 /// Renders the core's reply.
 pub fn answer(reply: Reply) -> Answer {
     match reply {
-        Reply::Findings(findings) => bounded(json!({ "findings": findings }), "findings"),
+        Reply::Findings(findings) => bounded(json!({ "findings": findings }), "/findings"),
         Reply::Accepted { incident } => Answer::new(202, json!({ "incident": incident })),
         Reply::NothingToDo => Answer::new(200, json!({"outcome": "nothing-to-do"})),
-        Reply::WouldAct { action, detail } => {
-            Answer::new(200, json!({"wouldDo": action.as_str(), "detail": detail}))
-        }
+        Reply::WouldAct {
+            action,
+            detail,
+            writes,
+        } => Answer::new(
+            200,
+            json!({"wouldDo": action.as_str(), "detail": detail, "writes": writes}),
+        ),
         Reply::Held { reason, detail } => {
             Answer::new(409, json!({"reason": reason.as_str(), "detail": detail}))
         }
@@ -183,19 +220,25 @@ pub fn answer(reply: Reply) -> Answer {
     }
 }
 
-/// Cuts the list under `key` until the reply fits, and says so.
-pub fn bounded(mut body: Value, key: &str) -> Answer {
-    let total = body[key].as_array().map_or(0, Vec::len);
+/// Cuts the list that the JSON pointer leads to until the reply fits, and says so.
+pub fn bounded(mut body: Value, pointer: &str) -> Answer {
+    let count = |body: &Value| {
+        body.pointer(pointer)
+            .and_then(Value::as_array)
+            .map_or(0, Vec::len)
+    };
+    let total = count(&body);
     let mut size = body.to_string().len();
     while size > LONGEST_REPLY - 100 {
-        let Some(list) = body[key].as_array_mut().filter(|l| !l.is_empty()) else {
+        let list = body.pointer_mut(pointer).and_then(Value::as_array_mut);
+        let Some(list) = list.filter(|l| !l.is_empty()) else {
             break;
         };
         let keep = (list.len() * (LONGEST_REPLY - 100) / size).min(list.len() - 1);
         list.truncate(keep);
         size = body.to_string().len();
     }
-    let shown = body[key].as_array().map_or(0, Vec::len);
+    let shown = count(&body);
     if shown < total {
         body["truncated"] = json!({"shown": shown, "of": total});
     }
@@ -231,6 +274,10 @@ mod tests {
             ),
             ("inspect", json!({"namespace": 7}), "integer"),
             ("setLogLevel", json!({}), "level"),
+            ("hold", json!({"name": "audit"}), "minutes"),
+            ("hold", json!({"name": "audit", "minutes": -1}), "-1"),
+            ("release", json!({}), "name"),
+            ("getTimeline", json!({"service": "m"}), "service"),
             ("ping", json!({"x": 1}), "x"),
         ];
         for (name, payload, field) in wrong {
@@ -255,7 +302,7 @@ mod tests {
     #[test]
     fn a_reply_that_is_too_long_is_cut_and_says_so() {
         let list: Vec<String> = (0..5000).map(|i| format!("{i:0>60}")).collect();
-        let answer = bounded(json!({ "findings": list }), "findings");
+        let answer = bounded(json!({ "findings": list }), "/findings");
         assert!(answer.body.to_string().len() <= LONGEST_REPLY);
         assert_eq!(answer.body["truncated"]["of"], 5000);
     }

@@ -76,6 +76,7 @@ pub fn document(
         "failed": status.heals.failed,
         "held": status.heals.held,
         "shadow": status.heals.shadow,
+        "shadowDeletes": status.heals.shadow_deletes,
     });
     if let Some(last) = last {
         heals["last"] = last;
@@ -117,6 +118,12 @@ pub fn document(
         "credentials": credentials,
         "settings": settings,
     });
+    if let Some((reason, detail)) = &status.closed {
+        document["closed"] = json!({
+            "reason": reason.as_str(),
+            "detail": cut(detail, LONGEST_TEXT),
+        });
+    }
     if let Some(node) = &cluster.node {
         document["module"]["node"] = cut(node, LONGEST_TEXT).into();
     }
@@ -178,6 +185,7 @@ mod tests {
         LastHeal,
     };
     use slice_core::event::{HealOutcome, JournalState};
+    use slice_core::heal::gate::HoldReason;
     use slice_core::heal::policy::Mode;
     use slice_core::judge::{FindingKind, RemedyAction};
     use slice_core::model::ServiceKey;
@@ -194,6 +202,7 @@ mod tests {
         let key = |n: u8| ServiceKey::new("n".repeat(63), format!("{n}{}", "s".repeat(62)));
         Status {
             mode: Mode::Observe,
+            closed: Some((HoldReason::OutsideWindow, long.clone())),
             health: Health {
                 state: HealthState::Degraded,
                 reason: long.clone(),

@@ -34,10 +34,31 @@ pub enum ControlRequest {
         #[serde(default)]
         dry_run: bool,
     },
-    /// The latest heals.
+    /// The latest incidents.
     Incidents {
         /// How many at most.
         limit: usize,
+    },
+    /// What happened, in order.
+    Timeline {
+        /// Only this namespace.
+        #[serde(default)]
+        namespace: Option<String>,
+        /// Only what speaks of this pod.
+        #[serde(default)]
+        pod: Option<String>,
+    },
+    /// Nothing is written for so long.
+    Hold {
+        /// Its name.
+        name: String,
+        /// How long from now.
+        minutes: u32,
+    },
+    /// Ends a hold before its time.
+    Release {
+        /// Its name.
+        name: String,
     },
     /// A slice that was deleted, word for word.
     DeletedSlice {
@@ -73,6 +94,9 @@ impl ControlRequest {
             }),
             Self::Ping
             | Self::Incidents { .. }
+            | Self::Timeline { .. }
+            | Self::Hold { .. }
+            | Self::Release { .. }
             | Self::DeletedSlice { .. }
             | Self::Settings
             | Self::LogLevel { .. } => None,
@@ -125,6 +149,9 @@ pub enum ControlReply {
         action: RemedyAction,
         /// In words.
         detail: String,
+        /// Every write, in order.
+        #[serde(default)]
+        writes: Vec<String>,
     },
     /// Held back.
     Held {
@@ -165,7 +192,15 @@ impl From<Reply> for ControlReply {
             Reply::Findings(findings) => Self::Findings { findings },
             Reply::Accepted { incident } => Self::Accepted { incident },
             Reply::NothingToDo => Self::NothingToDo,
-            Reply::WouldAct { action, detail } => Self::WouldAct { action, detail },
+            Reply::WouldAct {
+                action,
+                detail,
+                writes,
+            } => Self::WouldAct {
+                action,
+                detail,
+                writes,
+            },
             Reply::Held { reason, detail } => Self::Held { reason, detail },
             Reply::NotFound => Self::NotFound,
             Reply::Busy => Self::Busy,

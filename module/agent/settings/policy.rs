@@ -1,5 +1,7 @@
 //! What the core is told of the settings. Pure: nothing is decided here.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use slice_core::heal::policy::{Budgets, Grace, Pace, Policy, Scope};
 
@@ -66,11 +68,13 @@ impl Settings {
         }
     }
 
-    /// Whether windows and holds forbid writing now. A hold wins: it has a name to release.
-    pub fn closed_at(&self, now: Timestamp) -> Option<Closed> {
+    /// Whether windows and holds forbid writing now; `more` are holds that were set at run time. A
+    /// hold wins: it has a name to release.
+    pub fn closed_at(&self, now: Timestamp, more: &BTreeMap<String, Timestamp>) -> Option<Closed> {
         let hold = self
             .holds
             .iter()
+            .chain(more)
             .filter(|(_, until)| now < **until)
             .max_by_key(|(_, until)| **until);
         if let Some((name, until)) = hold {

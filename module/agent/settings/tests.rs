@@ -433,28 +433,39 @@ fn an_empty_or_missing_component_is_the_layers_below() {
 fn holds_and_windows_close() {
     let mut settings = defaults();
     let now = "2026-12-01T12:00:00Z".parse().unwrap();
-    assert_eq!(settings.closed_at(now), None);
+    let none = std::collections::BTreeMap::new();
+    assert_eq!(settings.closed_at(now, &none), None);
     settings
         .windows
         .insert("night".to_owned(), "* 22:00-05:00 UTC".parse().unwrap());
-    assert_eq!(settings.closed_at(now), Some(Closed::OutsideWindow));
+    assert_eq!(settings.closed_at(now, &none), Some(Closed::OutsideWindow));
     settings
         .windows
         .insert("noon".to_owned(), "* 11:00-13:00 UTC".parse().unwrap());
-    assert_eq!(settings.closed_at(now), None);
+    assert_eq!(settings.closed_at(now, &none), None);
     let until = "2026-12-01T13:30:00Z".parse().unwrap();
     settings.holds.insert("audit".to_owned(), until);
     assert_eq!(
-        settings.closed_at(now),
+        settings.closed_at(now, &none),
         Some(Closed::Hold {
             name: "audit".to_owned(),
             until
         })
     );
     assert_eq!(
-        settings.closed_at(until),
+        settings.closed_at(until, &none),
         Some(Closed::OutsideWindow),
         "a hold ends at its time"
+    );
+    let later = "2026-12-01T15:00:00Z".parse().unwrap();
+    let by_hand = std::collections::BTreeMap::from([("shift".to_owned(), later)]);
+    assert_eq!(
+        settings.closed_at(now, &by_hand),
+        Some(Closed::Hold {
+            name: "shift".to_owned(),
+            until: later
+        }),
+        "the one that ends last is told"
     );
 }
 

@@ -196,6 +196,41 @@ mod tests {
     }
 
     #[test]
+    fn a_night_in_which_the_clock_changes_ends_at_its_hour_all_the_same() {
+        // Prague goes to summer time at 2026-03-29 02:00 (01:00 UTC) and back at 2026-10-25 03:00.
+        let night = "Sat 22:00-05:00 Europe/Prague";
+        for (opens, last, closed) in [
+            (
+                "2026-03-28T21:00:00Z",
+                "2026-03-29T02:59:59Z",
+                "2026-03-29T03:00:00Z",
+            ),
+            (
+                "2026-10-24T20:00:00Z",
+                "2026-10-25T03:59:59Z",
+                "2026-10-25T04:00:00Z",
+            ),
+        ] {
+            assert!(open(night, opens) && open(night, last), "{opens}");
+            assert!(!open(night, closed), "{closed}");
+        }
+    }
+
+    #[test]
+    fn an_hour_that_the_clock_skips_does_not_open_and_one_that_it_repeats_opens_twice() {
+        let hour = "Sun 02:15-02:45 Europe/Prague";
+        for minute in 0..180 {
+            let start: Timestamp = "2026-03-29T00:00:00Z".parse().unwrap();
+            let at = start + minute.minutes();
+            assert!(!hour.parse::<Window>().unwrap().is_open(at), "{at}");
+        }
+        assert!(open(hour, "2026-10-25T00:20:00Z"), "02:20 in summer time");
+        assert!(!open(hour, "2026-10-25T00:50:00Z"));
+        assert!(open(hour, "2026-10-25T01:20:00Z"), "02:20 once more");
+        assert!(!open(hour, "2026-10-25T01:50:00Z"));
+    }
+
+    #[test]
     fn what_is_no_opening_time_is_refused() {
         for text in [
             "",

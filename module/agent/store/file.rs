@@ -26,7 +26,8 @@ enum Refused {
     Error(StoreError),
 }
 
-pub(super) fn open(directory: &Path) -> Result<(Database, Written, Found), StoreError> {
+/// Opens or makes it; what is written from then on is added to `written`.
+pub(super) fn open(directory: &Path, written: &Written) -> Result<(Database, Found), StoreError> {
     let unusable = |source| StoreError::Directory {
         path: directory.to_owned(),
         source,
@@ -34,26 +35,25 @@ pub(super) fn open(directory: &Path) -> Result<(Database, Written, Found), Store
     fs::create_dir_all(directory).map_err(unusable)?;
     let path = directory.join(FILE);
     let mut found = Found::default();
-    let opened = match try_open(&path) {
+    let opened = match try_open(&path, written) {
         Err(Refused::Damaged(reason)) => {
             let aside = aside(directory);
             found.removed = make_room(directory).map_err(unusable)?;
             fs::rename(&path, &aside).map_err(unusable)?;
             found.set_aside = Some((aside, reason));
-            try_open(&path)
+            try_open(&path, written)
         }
         other => other,
     };
     match opened {
-        Ok((database, written)) => Ok((database, written, found)),
+        Ok(database) => Ok((database, found)),
         Err(Refused::Error(error)) => Err(error),
         Err(Refused::Damaged(reason)) => Err(StoreError::Open { path, reason }),
     }
 }
 
-fn try_open(path: &Path) -> Result<(Database, Written), Refused> {
+fn try_open(path: &Path, written: &Written) -> Result<Database, Refused> {
     let file = open_file(path)?;
-    let written = Written::default();
     let backend = FileBackend::new(file)
         .map_err(|error| sort(path, error))
         .map(|file| Counting::new(file, written.clone()))?;
@@ -79,7 +79,7 @@ fn try_open(path: &Path) -> Result<(Database, Written), Refused> {
         }
         Err(fault) => return Err(Refused::Error(fault.into_error("read the format"))),
     }
-    Ok((database, written))
+    Ok(database)
 }
 
 fn open_file(path: &Path) -> Result<File, Refused> {

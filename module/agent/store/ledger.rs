@@ -9,8 +9,9 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use slice_core::heal::record::{Charge, DeletedSlice, Ended, History, Intent, Record};
+use slice_core::heal::story::IncidentRecord;
 
-use super::tables::{CHARGES, DELETED, ENDED, Fault, INTENT, NEXT, NUMBERS, TEXTS};
+use super::tables::{CHARGES, DELETED, ENDED, Fault, INCIDENTS, INTENT, NEXT, NUMBERS, TEXTS};
 
 /// How long charges and ends are kept behind the latest one: budgets look back an hour, cool-downs
 /// and a person a little longer.
@@ -21,6 +22,8 @@ const MOST: u64 = 2000;
 
 /// How many deleted slices are kept (contract: evidence).
 const DELETED_KEPT: u64 = 50;
+/// How many incidents are kept with their stories.
+const INCIDENTS_KEPT: u64 = 100;
 
 /// Adds records to a transaction.
 pub(super) fn add(write: &WriteTransaction, records: &[Record]) -> Result<(), Fault> {
@@ -35,6 +38,11 @@ pub(super) fn add(write: &WriteTransaction, records: &[Record]) -> Result<(), Fa
             Record::Ended(ended) => {
                 push(write, ENDED, ended)?;
                 prune(&mut write.open_table(ENDED)?, ended.at, |e: &Ended| e.at)?;
+            }
+            Record::Incident(incident) => {
+                forget(&mut write.open_table(INCIDENTS)?, &incident.id)?;
+                push(write, INCIDENTS, incident)?;
+                keep(&mut write.open_table(INCIDENTS)?, INCIDENTS_KEPT)?;
             }
             Record::Evidence(slice) => {
                 push(write, DELETED, slice)?;
@@ -83,6 +91,13 @@ pub(super) fn deleted(database: &Database) -> Result<Vec<DeletedSlice>, Fault> {
     Ok(slices)
 }
 
+/// The incidents as they were last kept, the latest first.
+pub(super) fn incidents(database: &Database) -> Result<Vec<IncidentRecord>, Fault> {
+    let mut incidents: Vec<IncidentRecord> = all(database, INCIDENTS)?;
+    incidents.reverse();
+    Ok(incidents)
+}
+
 type Definition = TableDefinition<'static, u64, &'static [u8]>;
 
 fn all<T: DeserializeOwned>(database: &Database, table: Definition) -> Result<Vec<T>, Fault> {
@@ -125,6 +140,23 @@ fn prune<T: DeserializeOwned>(
         }
         table.pop_first()?;
     }
+}
+
+/// Takes an earlier state of an incident out.
+fn forget(table: &mut Table<'_, u64, &'static [u8]>, id: &str) -> Result<(), Fault> {
+    let mut earlier = None;
+    for entry in table.iter()?.rev() {
+        let (number, value) = entry?;
+        let known: IncidentRecord = serde_json::from_slice(value.value())?;
+        if known.id == id {
+            earlier = Some(number.value());
+            break;
+        }
+    }
+    if let Some(number) = earlier {
+        table.remove(number)?;
+    }
+    Ok(())
 }
 
 fn keep(table: &mut Table<'_, u64, &'static [u8]>, most: u64) -> Result<(), Fault> {

@@ -12,12 +12,13 @@ mod tables;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redb::Database;
 use serde_json::Value;
 use slice_core::heal::record::{DeletedSlice, History, Record};
+use slice_core::heal::story::IncidentRecord;
 
 use backend::Written;
 use outbox::Outbox;
@@ -88,6 +89,8 @@ pub struct Batch {
     pub cursor: Option<String>,
     /// The last good desired twin, as the hub sent it.
     pub desired: Option<Value>,
+    /// The holds that were set at run time.
+    pub holds: Option<Value>,
 }
 
 impl Batch {
@@ -97,6 +100,7 @@ impl Batch {
             && self.events.is_empty()
             && self.cursor.is_none()
             && self.desired.is_none()
+            && self.holds.is_none()
     }
 }
 
@@ -121,9 +125,12 @@ pub struct Store {
 
 #[derive(Debug)]
 struct Shared {
-    database: Database,
+    /// None after the disk has failed, until the next use opens it anew. Only the blocking pool ever
+    /// waits here.
+    database: Mutex<Option<Database>>,
     written: Written,
     outbox: Outbox,
+    directory: PathBuf,
     path: PathBuf,
 }
 
@@ -134,16 +141,18 @@ impl Store {
     /// # Errors
     /// The directory is not writable, another process has the file, or the disk fails.
     pub fn open(directory: &Path, limits: Limits) -> Result<(Self, Found), StoreError> {
-        let (database, written, found) = file::open(directory)?;
+        let written = Written::default();
+        let (database, found) = file::open(directory, &written)?;
         let outbox =
             Outbox::open(&database, limits).map_err(|fault| fault.into_error("read the outbox"))?;
         let path = directory.join(FILE);
         Ok((
             Self {
                 shared: Arc::new(Shared {
-                    database,
+                    database: Mutex::new(Some(database)),
                     written,
                     outbox,
+                    directory: directory.to_owned(),
                     path,
                 }),
             },
@@ -178,8 +187,7 @@ impl Store {
         }
         self.run(move |shared| {
             shared
-                .outbox
-                .peek(&shared.database, count)
+                .with(|database| shared.outbox.peek(database, count))
                 .map_err(|fault| fault.into_error("read the outbox"))
         })
         .await
@@ -195,8 +203,7 @@ impl Store {
         }
         self.run(move |shared| {
             shared
-                .outbox
-                .ack(&shared.database, &numbers)
+                .with(|database| shared.outbox.ack(database, &numbers))
                 .map_err(|fault| fault.into_error("shorten the outbox"))
         })
         .await
@@ -208,7 +215,9 @@ impl Store {
     /// The disk fails.
     pub async fn history(&self) -> Result<History, StoreError> {
         self.run(|shared| {
-            ledger::history(&shared.database).map_err(|fault| fault.into_error("read the ledger"))
+            shared
+                .with(ledger::history)
+                .map_err(|fault| fault.into_error("read the ledger"))
         })
         .await
     }
@@ -234,13 +243,39 @@ impl Store {
         .await
     }
 
+    /// The holds that were set at run time, as they were kept.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn holds(&self) -> Result<Option<Value>, StoreError> {
+        self.run(|shared| {
+            let text = shared.text(tables::HOLDS, "read the holds")?;
+            Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+        })
+        .await
+    }
+
+    /// The incidents as they were last kept, the latest first, at most 100.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn incidents(&self) -> Result<Vec<IncidentRecord>, StoreError> {
+        self.run(|shared| {
+            shared
+                .with(ledger::incidents)
+                .map_err(|fault| fault.into_error("read the incidents"))
+        })
+        .await
+    }
+
     /// The slices that were deleted, the latest first, at most 50.
     ///
     /// # Errors
     /// The disk fails.
     pub async fn deleted_slices(&self) -> Result<Vec<DeletedSlice>, StoreError> {
         self.run(|shared| {
-            ledger::deleted(&shared.database)
+            shared
+                .with(ledger::deleted)
                 .map_err(|fault| fault.into_error("read the deleted slices"))
         })
         .await
@@ -274,21 +309,45 @@ impl Store {
 }
 
 impl Shared {
+    /// Works on the open file; opens it anew where the disk had failed before.
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, Fault> {
+        // Whoever panicked here has left a database behind that redb keeps sound.
+        let mut slot = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let database = match slot.take() {
+            Some(database) => database,
+            None => {
+                let (database, found) = file::open(&self.directory, &self.written)?;
+                if let Some((aside, why)) = found.set_aside {
+                    tracing::error!(aside = %aside.display(), why, "the state file was damaged and is set aside; going on with an empty one");
+                }
+                self.outbox.recount(&database)?;
+                database
+            }
+        };
+        let result = work(&database);
+        if !result.as_ref().is_err_and(Fault::is_of_the_disk) {
+            *slot = Some(database);
+        }
+        result
+    }
+
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.try_commit(batch)
+        self.with(|database| self.try_commit(database, batch))
             .map_err(|fault| fault.into_error("write"))
     }
 
-    fn try_commit(&self, batch: &Batch) -> Result<(), Fault> {
+    fn try_commit(&self, database: &Database, batch: &Batch) -> Result<(), Fault> {
         let desired = batch.desired.as_ref().map(Value::to_string);
+        let holds = batch.holds.as_ref().map(Value::to_string);
         let values = [
             (tables::CURSOR, batch.cursor.as_deref()),
             (tables::DESIRED, desired.as_deref()),
+            (tables::HOLDS, holds.as_deref()),
         ];
         let mut changed = Vec::new();
         for (key, value) in values {
             if let Some(value) = value
-                && tables::text(&self.database, key)?.as_deref() != Some(value)
+                && tables::text(database, key)?.as_deref() != Some(value)
             {
                 changed.push((key, value));
             }
@@ -296,7 +355,7 @@ impl Shared {
         if changed.is_empty() && batch.records.is_empty() && batch.events.is_empty() {
             return Ok(());
         }
-        let write = self.database.begin_write()?;
+        let write = database.begin_write()?;
         for (key, value) in changed {
             write.open_table(tables::TEXTS)?.insert(key, value)?;
         }
@@ -309,6 +368,7 @@ impl Shared {
     }
 
     fn text(&self, key: &'static str, what: &'static str) -> Result<Option<String>, StoreError> {
-        tables::text(&self.database, key).map_err(|fault| fault.into_error(what))
+        self.with(|database| tables::text(database, key))
+            .map_err(|fault| fault.into_error(what))
     }
 }

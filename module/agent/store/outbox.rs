@@ -65,6 +65,24 @@ pub(super) struct Change {
 
 impl Outbox {
     pub(super) fn open(database: &Database, limits: Limits) -> Result<Self, Fault> {
+        let (messages, bytes) = Self::counted(database)?;
+        Ok(Self {
+            limits,
+            messages: AtomicU64::new(messages),
+            bytes: AtomicU64::new(bytes),
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes the counts from the disk anew, after the file was opened anew.
+    pub(super) fn recount(&self, database: &Database) -> Result<(), Fault> {
+        let (messages, bytes) = Self::counted(database)?;
+        self.messages.store(messages, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn counted(database: &Database) -> Result<(u64, u64), Fault> {
         let (mut messages, mut bytes) = (0, 0);
         let read = database.begin_read()?;
         for definition in OUTBOX {
@@ -78,12 +96,7 @@ impl Outbox {
                 bytes += entry?.1.value().len() as u64;
             }
         }
-        Ok(Self {
-            limits,
-            messages: AtomicU64::new(messages),
-            bytes: AtomicU64::new(bytes),
-            dropped: AtomicU64::new(0),
-        })
+        Ok((messages, bytes))
     }
 
     pub(super) fn count(&self) -> u64 {

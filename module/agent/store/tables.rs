@@ -26,6 +26,8 @@ pub(super) const CURSOR: &str = "cursor";
 /// In [`TEXTS`]: the last good desired twin.
 pub(super) const DESIRED: &str = "desired";
 
+/// In [`TEXTS`]: the holds that were set at run time.
+pub(super) const HOLDS: &str = "holds";
 /// In [`TEXTS`]: the write that was decided and has not ended.
 pub(super) const INTENT: &str = "intent";
 
@@ -35,6 +37,8 @@ pub(super) const CHARGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new
 /// Ends of heals, by number, as JSON.
 pub(super) const ENDED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("ended");
 
+/// Incidents with their stories, by number, as JSON.
+pub(super) const INCIDENTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("incidents");
 /// Deleted slices, by number, as JSON.
 pub(super) const DELETED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("deleted");
 
@@ -47,13 +51,41 @@ pub(super) const OUTBOX: [TableDefinition<'_, u64, &[u8]>; 3] = [
 
 /// Whatever redb or serde said.
 #[derive(Debug)]
-pub(super) struct Fault(String);
+pub(super) struct Fault {
+    text: String,
+    /// The disk failed. redb refuses everything from then on until the file is opened anew.
+    disk: bool,
+}
 
 impl Fault {
     pub(super) fn into_error(self, what: &'static str) -> StoreError {
         StoreError::Io {
             what,
-            reason: self.0,
+            reason: self.text,
+        }
+    }
+
+    /// Whether the file has to be opened anew.
+    pub(super) fn is_of_the_disk(&self) -> bool {
+        self.disk
+    }
+}
+
+/// The file could not be opened anew.
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self {
+            text: error.to_string(),
+            disk: true,
+        }
+    }
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        Self {
+            text: error.to_string(),
+            disk: false,
         }
     }
 }
@@ -62,7 +94,11 @@ macro_rules! faults {
     ($($kind:ty),*) => {
         $(impl From<$kind> for Fault {
             fn from(error: $kind) -> Self {
-                Self(error.to_string())
+                let error = redb::Error::from(error);
+                Self {
+                    disk: matches!(error, redb::Error::Io(_) | redb::Error::PreviousIo),
+                    text: error.to_string(),
+                }
             }
         })*
     };
@@ -72,8 +108,7 @@ faults!(
     redb::TransactionError,
     redb::TableError,
     redb::StorageError,
-    redb::CommitError,
-    serde_json::Error
+    redb::CommitError
 );
 
 /// A text by name.

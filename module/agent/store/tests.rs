@@ -76,6 +76,7 @@ async fn what_was_committed_is_there_after_reopening() {
         seconds: 3.5,
     };
     let batch = Batch {
+        holds: Some(json!({"audit": "2026-12-01T08:00:00Z"})),
         records: vec![
             charge("model", 1),
             Record::Ended(ended.clone()),

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::heal::clues::Clues;
+use crate::heal::gate::HoldReason;
 use crate::heal::policy::Policy;
 use crate::heal::record::Record;
 use crate::judge::{Finding, FindingKind, RemedyAction, Severity};
@@ -285,13 +286,15 @@ pub enum Reply {
     WouldAct {
         /// The step.
         action: RemedyAction,
-        /// In words.
+        /// Why.
         detail: String,
+        /// Every write of it, in order, word for word.
+        writes: Vec<String>,
     },
     /// Held back.
     Held {
         /// The reason.
-        reason: crate::heal::gate::HoldReason,
+        reason: HoldReason,
         /// In words.
         detail: String,
     },
@@ -388,11 +391,31 @@ pub struct HealEvent {
     pub outcome: Option<HealOutcome>,
     /// Why it was held back, or what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Which attempt of this incident, from 1.
     pub attempt: u32,
     /// From the first sight of the staleness to now.
     pub seconds: f64,
+}
+
+/// Why a heal was held back, or what failed; one text in telemetry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Reason {
+    /// It was held back.
+    Hold(HoldReason),
+    /// In words.
+    Detail(String),
+}
+
+impl HealEvent {
+    /// Why it was held back, if it was.
+    pub fn held(&self) -> Option<HoldReason> {
+        match self.reason {
+            Some(Reason::Hold(reason)) => Some(reason),
+            _ => None,
+        }
+    }
 }
 
 /// How a heal ended (contract: telemetry).

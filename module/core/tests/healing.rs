@@ -140,6 +140,18 @@ fn observe_decides_the_same_and_writes_nothing() {
     assert_eq!(rig.holds(), ["observe-mode"]);
     let status = rig.engine.status(rig.now);
     assert_eq!(status.heals.shadow, 1);
+    assert_eq!(
+        (status.heals.shadow_refreshes, status.heals.shadow_deletes),
+        (1, 1)
+    );
+    let held = rig.events.iter().find(|e| e.heal.is_some()).unwrap();
+    let evidence = |name: &str| {
+        let found = held.evidence.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).unwrap()
+    };
+    assert!(evidence("would").starts_with("patch services line1/model-endpoint"));
+    assert!(evidence("would").contains("delete endpointslices"));
+    assert!(evidence("atRisk").starts_with("3 of 3 endpoints"));
     assert_eq!(status.health.state, HealthState::Blocked);
 }
 

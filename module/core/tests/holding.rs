@@ -133,9 +133,9 @@ fn nothing_is_written_right_after_the_api_came_back() {
     assert_eq!(rig.outcomes(), [HealOutcome::Healed]);
 }
 
-#[test]
-fn a_heal_that_was_cut_off_is_taken_up_without_grace() {
-    let at = "2026-12-01T07:59:00Z".parse().unwrap();
+/// A process that starts after one which was killed right before its delete; a Service, no pods yet.
+fn cut_off() -> Rig {
+    let at = rig::at("2026-12-01T07:59:00Z");
     let history = History {
         charges: vec![Charge { service: key(), at }],
         intent: Some(Intent {
@@ -153,6 +153,12 @@ fn a_heal_that_was_cut_off_is_taken_up_without_grace() {
     };
     let mut rig = Rig::empty(Character::Right, policy, &history);
     rig.service(SVC);
+    rig
+}
+
+#[test]
+fn a_heal_that_was_cut_off_is_taken_up_without_grace() {
+    let mut rig = cut_off();
     rig.pod("model-4", "10.244.1.4");
     rig.sync();
     rig.pass(0.1);
@@ -293,23 +299,7 @@ fn a_service_that_is_gone_in_mid_heal_ends_it() {
 
 #[test]
 fn a_heal_that_was_cut_off_and_came_right_meanwhile_is_forgotten() {
-    let at = "2026-12-01T07:59:00Z".parse().unwrap();
-    let history = History {
-        intent: Some(Intent {
-            incident: "t-0".to_owned(),
-            service: key(),
-            step: Step::DeleteSlice,
-            slice: Some(slice_name(SVC)),
-            at,
-        }),
-        ..History::default()
-    };
-    let policy = Policy {
-        mode: Mode::Heal,
-        ..Policy::default()
-    };
-    let mut rig = Rig::empty(Character::Right, policy, &history);
-    rig.service(SVC);
+    let mut rig = cut_off();
     rig.pod("model-1", "10.244.1.1");
     rig.write_slices();
     rig.sync();

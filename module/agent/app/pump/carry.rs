@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use slice_core::event::{Act, Action, ActionId, Event, EventType, Outcome, Output, Reply};
-use slice_core::heal::gate::HoldReason;
+use slice_core::heal::gate::{HoldReason, REFRESH};
+use slice_core::judge::RemedyAction;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
@@ -41,7 +42,10 @@ impl Pump {
                     let text = format!("not begun, the state could not be written: {why}");
                     self.spawn_done(action.id, Outcome::Failed(text));
                 }
-                _ => self.spawn(action),
+                _ => {
+                    self.note_action(&action.act);
+                    self.spawn(action);
+                }
             }
         }
         // First the replies: who asked for a heal follows the events that come after.
@@ -51,6 +55,7 @@ impl Pump {
             }
         }
         for event in events {
+            self.timeline.note(&event);
             self.note(&event);
             self.tell_follower(&event);
             // Nobody listening is no error.
@@ -97,18 +102,15 @@ impl Pump {
                 message: event.message.clone(),
             },
             None => ControlReply::Held {
-                reason: heal
-                    .reason
-                    .as_deref()
-                    .and_then(|r| HoldReason::ALL.into_iter().find(|h| h.as_str() == r))
-                    .unwrap_or(HoldReason::Grace),
+                reason: heal.held().unwrap_or(HoldReason::Grace),
                 detail: event.message.clone(),
             },
         };
         self.tasks.spawn(follower.reply(reply));
     }
 
-    async fn persist(&mut self, mut batch: Batch) -> Result<(), String> {
+    async fn persist(&mut self, batch: Batch) -> Result<(), String> {
+        let mut batch = self.unsaved.with(batch);
         let told = !batch.messages.is_empty();
         if batch.is_empty() {
             self.save_cursor(false).await;
@@ -117,7 +119,7 @@ impl Pump {
         // Whatever is written takes the cursor along.
         batch.cursor = self.cursor.take();
         let cursor = batch.cursor.clone();
-        match self.books.commit(batch).await {
+        match self.books.commit(batch.clone()).await {
             Ok(()) => {
                 self.cursor_saved = Instant::now();
                 if told {
@@ -128,6 +130,7 @@ impl Pump {
             Err(why) => {
                 error!(error = %why, "the state could not be written; nothing is healed until it can");
                 self.cursor = self.cursor.take().or(cursor);
+                self.unsaved.keep(batch);
                 Err(why.to_string())
             }
         }
@@ -135,6 +138,10 @@ impl Pump {
 
     pub(super) async fn save_cursor(&mut self, now: bool) {
         let every = self.desired.in_force().journal.commit_interval.0;
+        // A position on disk says that everything before it is.
+        if !self.unsaved.is_empty() {
+            return;
+        }
         if self.cursor.is_none() || (!now && self.cursor_saved.elapsed() < every) {
             return;
         }
@@ -172,12 +179,10 @@ impl Pump {
     /// Tells on the Service itself, where `kubectl describe` shows it. `observe` writes nothing,
     /// not even that.
     fn note(&mut self, event: &Event) {
-        let (Some(recorder), Some(service), Some(heal)) =
-            (&self.recorder, &event.service, &event.heal)
-        else {
+        let (Some(service), Some(heal)) = (&event.service, &event.heal) else {
             return;
         };
-        let observed = heal.reason.as_deref() == Some(HoldReason::ObserveMode.as_str());
+        let observed = heal.held() == Some(HoldReason::ObserveMode);
         if event.kind != EventType::Heal || observed {
             return;
         }
@@ -198,7 +203,45 @@ impl Pump {
             action: camel(heal.action.as_str()),
             text: event.message.clone(),
         };
-        let recorder = recorder.clone();
+        self.record(note);
+    }
+
+    /// Tells of a write on the Service that it is made for.
+    fn note_action(&mut self, act: &Act) {
+        let (service, action, reason, text) = match act {
+            Act::Refresh { service, .. } => (
+                service,
+                RemedyAction::RefreshService,
+                "SliceRefresh",
+                format!("annotation {REFRESH} is written, so that the controller looks anew"),
+            ),
+            Act::Delete { service, slice, .. } => (
+                service,
+                RemedyAction::DeleteSlice,
+                "SliceDelete",
+                format!(
+                    "EndpointSlice {slice} is deleted; refreshes follow until a new one is there"
+                ),
+            ),
+            _ => return,
+        };
+        let Some(uid) = self.engine.service_uid(service) else {
+            return;
+        };
+        self.record(Note {
+            service: service.clone(),
+            uid,
+            warning: false,
+            reason: reason.to_owned(),
+            action: camel(action.as_str()),
+            text,
+        });
+    }
+
+    fn record(&mut self, note: Note) {
+        let Some(recorder) = self.recorder.clone() else {
+            return;
+        };
         self.tasks.spawn(async move {
             if let Err(why) = recorder.record(&note, Duration::from_secs(10)).await {
                 debug!(error = why, "no Kubernetes Event was written");

@@ -3,6 +3,7 @@
 
 mod carry;
 mod publish;
+mod unsaved;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,18 +20,26 @@ use slice_core::judge::Severity;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::info;
 
 use super::books::Books;
+use super::holds::Holds;
 use super::tell::Teller;
+use super::timeline::Timeline;
 use super::twin::{Desired, Reported};
 use crate::act::Actor;
 use crate::act::recorder::Recorder;
 use crate::expiry::Ends;
 use crate::observe::logs::LogHandle;
 use crate::observe::metrics::Metrics;
+use crate::sense::cluster::Counters;
 use crate::sense::journal::JournalInput;
+use crate::sense::units::BusState;
 use crate::serve::{ControlCall, Health as PartHealth, Responder};
 use crate::settings::{Closed, JournalSettings, LogLevel};
+
+/// How long until a disk that failed is tried again.
+const DISK_AGAIN: Duration = Duration::from_secs(2);
 
 /// What the parts send to the pump.
 pub enum Incoming {
@@ -83,11 +92,18 @@ pub struct Pump {
     commands: u64,
     cursor: Option<String>,
     cursor_saved: Instant,
+    unsaved: unsaved::Unsaved,
     status_told: Instant,
     status: watch::Sender<Option<Status>>,
     events: broadcast::Sender<Event>,
     health: PartHealth,
     journal_settings: watch::Sender<JournalSettings>,
+    /// What the watches count, once they run.
+    watched: Option<Arc<Counters>>,
+    /// Whether units are seen, where they are looked at.
+    bus: Option<watch::Receiver<BusState>>,
+    pub(super) holds: Holds,
+    pub(super) timeline: Timeline,
 }
 
 /// Who waits for a reply.
@@ -155,13 +171,24 @@ impl Pump {
             commands: 0,
             cursor: None,
             cursor_saved: Instant::now(),
+            unsaved: unsaved::Unsaved::default(),
             status_told: Instant::now(),
             status,
             events,
             health: parts.health,
             journal_settings,
+            watched: None,
+            bus: None,
+            holds: Holds::default(),
+            timeline: Timeline::default(),
         };
         (pump, window)
+    }
+
+    /// Shows what the senses count and how they stand, from now on.
+    pub fn watch_over(&mut self, counters: Arc<Counters>, bus: Option<watch::Receiver<BusState>>) {
+        self.watched = Some(counters);
+        self.bus = bus;
     }
 
     /// The journal settings in force, for the one who follows it.
@@ -171,7 +198,10 @@ impl Pump {
 
     /// How long to wait for news.
     pub fn sleep(&self) -> Duration {
-        let nap = self.engine.sleep(self.now());
+        let mut nap = self.engine.sleep(self.now());
+        if !self.unsaved.is_empty() {
+            nap = nap.min(DISK_AGAIN);
+        }
         let every = self.desired.in_force().report.status_interval.0;
         if every.is_zero() {
             return nap;
@@ -280,7 +310,7 @@ impl Pump {
         self.save_cursor(true).await;
     }
 
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         Now {
             mono: self.started.elapsed(),
             wall: Timestamp::now(),
@@ -314,10 +344,10 @@ impl Pump {
     }
 
     /// Windows and holds open and close with time.
-    fn open_or_close(&mut self, outputs: &mut Vec<Output>) {
+    pub(super) fn open_or_close(&mut self, outputs: &mut Vec<Output>) {
         let settings = self.desired.in_force();
         let closed = settings
-            .closed_at(Timestamp::now())
+            .closed_at(Timestamp::now(), self.holds.all())
             .map(|closed| match closed {
                 Closed::OutsideWindow => (
                     HoldReason::OutsideWindow,
@@ -328,6 +358,10 @@ impl Pump {
                 }
             });
         if self.engine.policy().closed != closed {
+            match &closed {
+                Some((reason, why)) => info!(reason = reason.as_str(), "nothing is written: {why}"),
+                None => info!("windows and holds allow writing again"),
+            }
             self.put_policy(closed, outputs);
         }
     }

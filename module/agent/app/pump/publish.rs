@@ -1,9 +1,13 @@
 //! Shows the engine's state after a step: metrics, `/readyz`, the reported twin.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use slice_core::engine::Status;
 use slice_core::model::Kind;
 
 use super::Pump;
+use crate::observe::metrics::Watched;
+use crate::sense::units::BusState;
 use crate::serve::Part;
 
 impl Pump {
@@ -23,6 +27,26 @@ impl Pump {
         );
         for kind in Kind::ALL {
             self.metrics.set_synced(kind, self.engine.is_synced(kind));
+            if let Some(counters) = &self.watched {
+                let of = counters.of(kind);
+                let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                let watched = Watched {
+                    events: total(&of.events),
+                    lists: total(&of.lists),
+                    failures: total(&of.failures),
+                    undecodable: total(&of.undecodable),
+                    waits: total(&of.waits),
+                };
+                self.metrics.set_watched(kind, &watched);
+            }
+        }
+        self.metrics
+            .set_shadow(status.heals.shadow_refreshes, status.heals.shadow_deletes);
+        self.metrics
+            .set_closed(status.closed.as_ref().map(|(reason, _)| *reason));
+        if let Some(bus) = &self.bus {
+            self.metrics
+                .set_units_followed(*bus.borrow() == BusState::Following);
         }
         if let Some(hub) = &self.hub {
             self.metrics
@@ -31,7 +55,8 @@ impl Pump {
         }
         self.report_parts(&status);
         let (waiting, dropped, written) = self.books.counters();
-        self.metrics.set_outbox(waiting, dropped);
+        self.metrics
+            .set_outbox(waiting, dropped + self.unsaved.dropped());
         self.metrics.set_store_written(written);
         self.status.send_replace(Some(status));
     }
@@ -63,5 +88,13 @@ impl Pump {
             }
         };
         self.health.report("hub", hub);
+        if let Some(bus) = &self.bus {
+            let units = match &*bus.borrow() {
+                BusState::Connecting => Part::new("connecting"),
+                BusState::Following => Part::new("following"),
+                BusState::Absent(why) => Part::because("absent", why.clone()),
+            };
+            self.health.report("units", units);
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Requests from outside: direct methods, the control socket, the command line.
 
 use super::Engine;
+use super::dry_run::Would;
 use crate::event::{Command, CommandId, Now, Output, Reply, Request};
-use crate::heal::explain::explain;
 use crate::heal::gate::HoldReason;
+use crate::heal::incident::Incident;
 use crate::judge::{Finding, RemedyAction, Severity};
 use crate::model::ServiceKey;
 
@@ -60,11 +61,7 @@ impl Engine {
         };
         let id = incident.id.clone();
         if dry_run {
-            let first = &incident.findings[0];
-            return Reply::WouldAct {
-                action: action.unwrap_or(first.remedy.action),
-                detail: format!("{} {}", first.message, first.remedy.reason),
-            };
+            return self.dry_run(incident, action, now);
         }
         if let Some(active) = &self.active {
             return if active.ladder.service() == key {
@@ -73,20 +70,30 @@ impl Engine {
                 Reply::Busy
             };
         }
-        if let Err((reason, until)) = self.budget(key, now.wall) {
-            return Reply::Held {
-                reason,
-                detail: format!("{} until {until}", explain(reason)),
-            };
+        if let Err((reason, detail, _)) = self.may_write(key, now) {
+            return Reply::Held { reason, detail };
         }
-        if let Some(detail) = self.guard_holds(now) {
-            return Reply::Held {
-                reason: HoldReason::CanaryFailed,
-                detail,
-            };
-        }
+        self.announce_of(key, now, out);
         self.start(key, Some(action), now, out);
         Reply::Accepted { incident: id }
+    }
+
+    fn dry_run(&self, incident: &Incident, action: Option<RemedyAction>, now: Now) -> Reply {
+        if let Err((reason, detail, _)) = self.may_write(&incident.service, now) {
+            return Reply::Held { reason, detail };
+        }
+        match self.would_write(incident, action, now) {
+            Ok(Would { action, writes, .. }) => Reply::WouldAct {
+                action,
+                detail: incident
+                    .findings
+                    .first()
+                    .map(|f| format!("{} {}", f.message, f.remedy.reason))
+                    .unwrap_or_default(),
+                writes,
+            },
+            Err((reason, detail)) => Reply::Held { reason, detail },
+        }
     }
 
     /// Why a Service without an incident is left alone: it is right, or what is wrong with it is

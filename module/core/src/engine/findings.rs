@@ -97,7 +97,7 @@ impl Engine {
                     severity,
                 });
         }
-        self.update_incident(&key, &findings, fingerprint, now);
+        self.update_incident(&key, &findings, fingerprint, now, out);
         let cut_off = self.interrupted.as_ref().is_some_and(|i| i.service == key);
         if cut_off && !self.incidents.contains_key(&key) {
             // What an earlier process had begun came right without us.
@@ -121,7 +121,25 @@ impl Engine {
             .filter(|(_, g)| !g.told && now.mono >= g.since + grace)
             .map(|(k, _)| k.clone())
             .collect();
-        for group in due {
+        self.tell(due, now, out);
+    }
+
+    /// Tells what is not told yet of one Service.
+    pub(super) fn announce_of(&mut self, key: &ServiceKey, now: Now, out: &mut Vec<Output>) {
+        let low = (key.clone(), FindingKind::ALL[0], None);
+        let due: Vec<GroupKey> = self
+            .standing
+            .groups
+            .range(low..)
+            .take_while(|((k, _, _), _)| k == key)
+            .filter(|(_, g)| !g.told)
+            .map(|(k, _)| k.clone())
+            .collect();
+        self.tell(due, now, out);
+    }
+
+    fn tell(&mut self, groups: Vec<GroupKey>, now: Now, out: &mut Vec<Output>) {
+        for group in groups {
             if let Some(g) = self.standing.groups.get_mut(&group) {
                 g.told = true;
             }

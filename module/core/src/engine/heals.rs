@@ -1,9 +1,10 @@
 //! The heal under way: feeds the ladder, starts what it wants, tells how it ended.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use super::Engine;
-use crate::event::{Event, EventType, HealEvent, HealOutcome, Now, Outcome, Output};
+use crate::event::{Event, EventType, HealEvent, HealOutcome, Now, Outcome, Output, Reason};
 use crate::heal::budget::MAX_COOL_DOWN;
 use crate::heal::gate::HoldReason;
 use crate::heal::incident::Incident;
@@ -11,10 +12,11 @@ use crate::heal::judged::Judged;
 use crate::heal::ladder::{Ctx, End, Happened};
 use crate::heal::policy::Step;
 use crate::heal::record::{Ended, Record};
+use crate::heal::story::What;
 use crate::judge::{FindingKind, RemedyAction, Severity};
 use crate::model::ServiceKey;
 
-use super::incidents::HELD_AGAIN;
+use super::incidents::{HELD_AGAIN, keep};
 use super::status::LastHeal;
 
 /// How long at most until it is looked at again whether a controller is still wedged. A look writes
@@ -88,6 +90,15 @@ impl Engine {
             }
             out.push(Output::Persist(record));
         }
+        if let Some(incident) = self.incidents.get_mut(&key) {
+            incident.action = match active.ladder.last_action() {
+                RemedyAction::None => incident.action,
+                action => action,
+            };
+            for line in &next.story {
+                incident.story.add(now.wall, What::Action, line.as_str());
+            }
+        }
         let at = now.mono.saturating_sub(active.began.mono).as_secs_f64();
         active
             .story
@@ -122,13 +133,16 @@ impl Engine {
             return;
         };
         incident.wedged |= wedged;
+        incident.held_on_the_way = true;
         let longest = if wedged { WEDGED_AGAIN } else { MAX_COOL_DOWN };
+        let attempts = incident.attempts;
         let wait = if active.ladder.wrote() || wedged {
             let doublings = incident.attempts.saturating_sub(1).min(16);
             let wait = self.policy.pace.cool_down.saturating_mul(1 << doublings);
             wait.min(longest)
         } else {
-            HELD_AGAIN
+            // Several modules that wait for one Lease must not come back at the same moment.
+            HELD_AGAIN + self.jitter(key, attempts)
         };
         let told = self.hold(key, reason, detail, now.mono + wait, now, out);
         // What only a person can free is told as such, once.
@@ -140,6 +154,13 @@ impl Engine {
         }
     }
 
+    /// Up to four seconds, another for each process, Service and attempt.
+    fn jitter(&self, key: &ServiceKey, attempt: u32) -> Duration {
+        let mut hash = DefaultHasher::new();
+        (&self.ids.prefix, key, attempt).hash(&mut hash);
+        Duration::from_millis(hash.finish() % 4000)
+    }
+
     fn ended(
         &mut self,
         key: &ServiceKey,
@@ -149,9 +170,19 @@ impl Engine {
         now: Now,
         out: &mut Vec<Output>,
     ) {
-        let Some(incident) = self.incidents.get(key).cloned() else {
+        let Some(incident) = self.incidents.get_mut(key) else {
             return;
         };
+        let text = match &detail {
+            Some(detail) => format!("{}: {detail}", outcome.as_str()),
+            None => outcome.as_str().to_owned(),
+        };
+        incident.story.add(now.wall, What::Outcome, text);
+        incident.outcome = Some(outcome);
+        incident.held = None;
+        incident.held_on_the_way = false;
+        let incident = incident.clone();
+        keep(&incident, now, outcome.is_success(), out);
         let seconds = now.mono.saturating_sub(incident.opened.mono).as_secs_f64();
         let action = active.ladder.last_action();
         if incident.resumed && !active.ladder.wrote() {
@@ -271,7 +302,7 @@ fn heal_event(
         heal: Some(HealEvent {
             action,
             outcome: Some(outcome),
-            reason: detail.map(str::to_owned),
+            reason: detail.map(|d| Reason::Detail(d.to_owned())),
             attempt: incident.attempts,
             seconds,
         }),

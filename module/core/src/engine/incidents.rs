@@ -7,12 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Active, Engine};
-use crate::event::{Event, EventType, HealEvent, Now, Output};
+use crate::event::{Event, EventType, HealEvent, HealOutcome, Now, Output, Reason};
 use crate::heal::explain::explain;
 use crate::heal::gate::HoldReason;
 use crate::heal::incident::Incident;
 use crate::heal::ladder::Ladder;
 use crate::heal::policy::{LoadBalancers, Mode};
+use crate::heal::record::Record;
+use crate::heal::story::What;
 use crate::judge::{Finding, RemedyAction, Severity};
 use crate::model::{ServiceKey, ServiceType};
 
@@ -26,6 +28,7 @@ impl Engine {
         findings: &[Finding],
         fingerprint: u64,
         now: Now,
+        out: &mut Vec<Output>,
     ) {
         let actionable: Vec<Finding> = findings
             .iter()
@@ -37,8 +40,8 @@ impl Engine {
             .as_ref()
             .is_some_and(|a| a.ladder.service() == key);
         if actionable.is_empty() {
-            if !healing {
-                self.incidents.remove(key);
+            if !healing && let Some(incident) = self.incidents.remove(key) {
+                came_right(incident, now, out);
             }
             return;
         }
@@ -54,6 +57,12 @@ impl Engine {
             fingerprint,
             now,
         );
+        for (at, named, signal) in &self.recent_signals {
+            let counts = *at + self.policy.signal_window > now.mono;
+            if counts && named.as_ref().is_none_or(|n| n == key) {
+                incident.signalled(signal);
+            }
+        }
         if self.interrupted.as_ref().is_some_and(|i| i.service == *key) {
             incident.resumed = true;
             if let Some(intent) = self.interrupted.take() {
@@ -103,6 +112,8 @@ impl Engine {
             if !self.look_twice(&key, now, out) {
                 continue;
             }
+            // What is acted on, or held back, has stood for long enough to be told.
+            self.announce_of(&key, now, out);
             match self.may_start(&key, now) {
                 Ok(()) => return self.start(&key, None, now, out),
                 Err((reason, detail, again)) => {
@@ -129,6 +140,17 @@ impl Engine {
             let reason = HoldReason::ObserveMode;
             return Err((reason, explain(reason).to_owned(), again));
         }
+        self.may_write(key, now)
+    }
+
+    /// Whether a heal may be begun now, in mode `heal` or by hand: windows and holds, an API that
+    /// has only just come back, the mass guard, budgets.
+    pub(super) fn may_write(
+        &self,
+        key: &ServiceKey,
+        now: Now,
+    ) -> Result<(), (HoldReason, String, Duration)> {
+        let again = now.mono + HELD_AGAIN;
         if let Some((reason, text)) = &self.policy.closed {
             return Err((*reason, text.clone(), again));
         }
@@ -177,10 +199,20 @@ impl Engine {
             return;
         };
         incident.attempts += 1;
-        incident.held = None;
+        // A hold that the last heal ended in stands until a heal ends otherwise: a person is not told
+        // "healing" and "blocked" by turns.
+        if !incident.held_on_the_way {
+            incident.held = None;
+        }
         let Some(begun_for) = incident.findings.first().cloned() else {
             return;
         };
+        let why = match manual {
+            Some(_) => "heal, asked for by hand".to_owned(),
+            None => format!("heal: {}", begun_for.remedy.reason),
+        };
+        incident.story.add(now.wall, What::Decision, why);
+        incident.begun_for = Some(begun_for.clone());
         let ladder =
             Ladder::new(key.clone(), incident.id.clone(), manual).diagnosing_first(incident.wedged);
         self.active = Some(Active {
@@ -192,6 +224,30 @@ impl Engine {
             story: Vec::new(),
         });
         self.climb(crate::heal::ladder::Happened::Tick, now, out);
+    }
+
+    /// The same decisions as in mode `heal`: what would be written, and how much of the traffic is at
+    /// stake. Counted once for each incident.
+    fn shadow(&mut self, incident: &Incident, count: bool, now: Now) -> Vec<(String, String)> {
+        self.heals.shadow += u64::from(count);
+        let would = match self.would_write(incident, None, now) {
+            Ok(would) => would,
+            Err((reason, text)) => {
+                let text = format!("held back ({}): {text}", reason.as_str());
+                return vec![("would".to_owned(), text)];
+            }
+        };
+        let refreshes = would.action == RemedyAction::RefreshService;
+        self.heals.shadow_refreshes += u64::from(count && refreshes);
+        self.heals.shadow_deletes += u64::from(count && would.deletes);
+        let (stale, all) = would.at_risk;
+        vec![
+            ("would".to_owned(), would.writes.join("; ")),
+            (
+                "atRisk".to_owned(),
+                format!("{stale} of {all} endpoints that traffic reaches are stale"),
+            ),
+        ]
     }
 
     /// Writes down that an incident is held back; tells it once for each reason, and returns what it
@@ -211,9 +267,13 @@ impl Engine {
         if incident.told.replace(reason) == Some(reason) {
             return None;
         }
+        let text = format!("held back ({}): {detail}", reason.as_str());
+        incident.story.add(now.wall, What::Decision, text);
         let shadow = reason == HoldReason::ObserveMode;
-        if shadow && !std::mem::replace(&mut incident.shadowed, true) {
-            self.heals.shadow += 1;
+        let counted = shadow && !std::mem::replace(&mut incident.shadowed, true);
+        let mut evidence = Vec::new();
+        if shadow && let Some(incident) = self.incidents.get(key) {
+            evidence = self.shadow(&incident.clone(), counted, now);
         }
         if !shadow {
             self.heals.held += 1;
@@ -229,19 +289,41 @@ impl Engine {
             service: Some(key.clone()),
             slice: first.slice.clone(),
             finding: Some(first.kind),
-            evidence: vec![("finding".to_owned(), first.message.clone())],
+            evidence: std::iter::once(("finding".to_owned(), first.message.clone()))
+                .chain(evidence)
+                .collect(),
             heal: Some(HealEvent {
                 action: first.remedy.action,
                 outcome: None,
-                reason: Some(reason.as_str().to_owned()),
+                reason: Some(Reason::Hold(reason)),
                 attempt: incident.attempts.max(1),
                 seconds: now.mono.saturating_sub(incident.opened.mono).as_secs_f64(),
             }),
             incident: Some(incident.id.clone()),
         };
+        keep(incident, now, false, out);
         out.push(Output::Emit(event.clone()));
         Some(event)
     }
+}
+
+/// Keeps an incident with its story.
+pub(super) fn keep(incident: &Incident, now: Now, closed: bool, out: &mut Vec<Output>) {
+    if let Some(record) = incident.record(now, closed) {
+        out.push(Output::Persist(Record::Incident(Box::new(record))));
+    }
+}
+
+/// The end of an incident that no heal was needed for. What was never told was a rollout, and is not
+/// worth a write.
+fn came_right(mut incident: Incident, now: Now, out: &mut Vec<Output>) {
+    if incident.told.is_none() && incident.attempts == 0 {
+        return;
+    }
+    incident.outcome = Some(HealOutcome::HealedByItself);
+    let text = "right again without us";
+    incident.story.add(now.wall, What::Outcome, text);
+    keep(&incident, now, true, out);
 }
 
 /// The fingerprint of an incident: what the judgement depends on, and what it said.

@@ -6,6 +6,7 @@
 mod canary;
 mod cluster;
 mod commands;
+mod dry_run;
 mod findings;
 mod heals;
 mod incidents;
@@ -36,6 +37,8 @@ pub use status::{
 const LONGEST_SLEEP: Duration = Duration::from_secs(15);
 /// Everything is judged again within this time, whatever the watches say.
 const FULL_SWEEP: Duration = Duration::from_secs(60);
+/// How many signals are kept for incidents that open after them.
+const SIGNALS_KEPT: usize = 16;
 /// How many unit changes are kept as evidence.
 const UNITS_KEPT: usize = 20;
 
@@ -63,6 +66,8 @@ pub struct Engine {
     journal: JournalState,
     signals_seen: u64,
     last_signal: Option<jiff::Timestamp>,
+    /// The latest signals, when they came (monotonic) and whom they name.
+    recent_signals: VecDeque<(Duration, Option<ServiceKey>, Signal)>,
     units: VecDeque<UnitChange>,
     heals: HealStatus,
     health: Option<Health>,
@@ -127,6 +132,7 @@ impl Engine {
             journal: JournalState::default(),
             signals_seen: 0,
             last_signal: None,
+            recent_signals: VecDeque::new(),
             units: VecDeque::new(),
             heals: HealStatus::default(),
             health: None,
@@ -234,12 +240,15 @@ impl Engine {
         self.window.note(&signal, now.mono);
         let service = signal.service_key();
         for incident in self.incidents.values_mut() {
-            let named = service.as_ref().is_none_or(|k| *k == incident.service);
-            if named && incident.signals.len() < 8 && !incident.signals.contains(&signal.rule) {
-                incident.signals.push(signal.rule.clone());
+            if service.as_ref().is_none_or(|k| *k == incident.service) {
+                incident.signalled(&signal);
             }
         }
-        out.push(Output::Emit(Event::from_signal(&signal, service)));
+        if self.recent_signals.len() == SIGNALS_KEPT {
+            self.recent_signals.pop_front();
+        }
+        out.push(Output::Emit(Event::from_signal(&signal, service.clone())));
+        self.recent_signals.push_back((now.mono, service, signal));
     }
 
     fn unit(&mut self, change: UnitChange) {

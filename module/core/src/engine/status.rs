@@ -9,6 +9,7 @@ use super::Engine;
 use crate::event::{HealOutcome, JournalState, Link, Now};
 use crate::heal::gate::HoldReason;
 use crate::heal::policy::Mode;
+use crate::heal::story::IncidentRecord;
 use crate::judge::{FindingKind, RemedyAction, Severity};
 use crate::model::ServiceKey;
 
@@ -115,6 +116,10 @@ pub struct HealStatus {
     pub held: u64,
     /// What `observe` would have done.
     pub shadow: u64,
+    /// Of it, heals that would have begun with a refresh.
+    pub shadow_refreshes: u64,
+    /// Of it, heals that would have gone as far as to delete a slice, had the refresh not helped.
+    pub shadow_deletes: u64,
     /// Held back, by reason.
     pub held_by_reason: BTreeMap<HoldReason, u64>,
     /// The last one that wrote.
@@ -141,6 +146,8 @@ pub struct LastHeal {
 pub struct Status {
     /// The mode in force.
     pub mode: Mode,
+    /// Why windows or holds forbid writing at the moment, if they do.
+    pub closed: Option<(HoldReason, String)>,
     /// The health.
     pub health: Health,
     /// The view on the cluster.
@@ -158,6 +165,7 @@ impl Engine {
     pub fn status(&self, now: Now) -> Status {
         Status {
             mode: self.policy.mode,
+            closed: self.policy.closed.clone(),
             health: self.health.clone().unwrap_or_else(|| self.assess(now)),
             cluster: self.cluster_status(),
             journal: JournalStatus {
@@ -286,6 +294,17 @@ impl Engine {
             .map(|(_, k, kind)| (k.clone(), kind))
             .collect();
         counts
+    }
+
+    /// The incidents that stand, oldest first.
+    pub fn incidents(&self, now: Now) -> Vec<IncidentRecord> {
+        let mut all: Vec<IncidentRecord> = self
+            .incidents
+            .values()
+            .filter_map(|i| i.record(now, false))
+            .collect();
+        all.sort_by_key(|i| i.opened);
+        all
     }
 
     /// The health after the last step.

@@ -9,6 +9,11 @@ use crate::model::{MANAGED_BY, SERVICE_NAME};
 /// The name under which this product stands in `managedFields`.
 const OWN_MANAGER: &str = "slice-healer";
 
+/// A Lease that was not renewed for this many of its own durations, and for at least this many seconds,
+/// is over.
+const LEASE_DURATIONS: i64 = 4;
+const LEASE_SECONDS: i64 = 60;
+
 /// Everything that was read about one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clues {
@@ -151,6 +156,15 @@ impl LeaseClue {
             seconds: spec["leaseDurationSeconds"].as_i64().unwrap_or_default(),
         }
     }
+}
+
+/// For how many seconds a leader's Lease has not been renewed, where that is long enough to say that
+/// there is no leader: at least a minute, and four of its own durations. Leaders renew it several times
+/// within one (kube-controller-manager: 15 s, renewed every 2 s).
+pub fn lease_overdue(renewed: Timestamp, seconds: i64, now: Timestamp) -> Option<i64> {
+    let age = now.duration_since(renewed).as_secs();
+    let longest = LEASE_DURATIONS.saturating_mul(seconds).max(LEASE_SECONDS);
+    (age > longest).then_some(age)
 }
 
 /// When this product last wrote to an object, by the API server's clock.

@@ -6,12 +6,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::clues::{Clues, EventClue, SliceClue};
+use super::clues::{Clues, EventClue, SliceClue, lease_overdue};
 use crate::model::{CONTROLLER, MANAGED_BY, SERVICE_NAME, ServiceKey};
 
-/// A Lease that was not renewed for this many of its own durations is over. Leaders renew it several
-/// times within one.
-const LEASE_DURATIONS: i64 = 4;
 /// Without a trace of our refresh, an Event counts for so long.
 const EVENT_COUNTS: SignedDuration = SignedDuration::from_mins(2);
 /// Times in `managedFields` have no fractions, and Events are written by the controller's clock.
@@ -193,15 +190,13 @@ fn no_leader(clues: &Clues) -> Option<String> {
             .to_owned(),
         );
     };
-    let age = clues.at?.duration_since(renewed).as_secs();
-    (age > lease.seconds.max(1) * LEASE_DURATIONS).then(|| {
-        format!(
-            "kube-controller-manager ({}) has not renewed its Lease \
-             (kube-system/kube-controller-manager) since {renewed}, for {age} s: start it, or look \
-             at its connection to the API server",
-            lease.holder
-        )
-    })
+    let age = lease_overdue(renewed, lease.seconds, clues.at?)?;
+    Some(format!(
+        "kube-controller-manager ({}) has not renewed its Lease \
+         (kube-system/kube-controller-manager) since {renewed}, for {age} s: start it, or look at its \
+         connection to the API server",
+        lease.holder
+    ))
 }
 
 fn is_recent(at: Timestamp, clues: &Clues) -> bool {

@@ -13,6 +13,10 @@ use crate::model::{Manager, Meta, Namespace, Service, ServiceKey, ServiceType, S
 /// Namespace and name of this product's own canary Service.
 pub const OWN_NAME: &str = "slice-healer";
 
+/// The annotation whose change makes the slice controller look at a Service again; the only key of
+/// a Service that is ever written.
+pub const REFRESH: &str = "slice-healer.io/refresh";
+
 /// The annotation that takes a Service, a slice or a whole namespace out of healing.
 pub const IGNORE: &str = "slice-healer.io/ignore";
 

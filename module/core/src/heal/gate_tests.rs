@@ -146,6 +146,25 @@ fn ovn_kubernetes_is_never_touched() {
     held(&case, HoldReason::NotManaged);
 }
 
+/// Knative, KubeVirt, Patroni and others write slices of Services without a selector, and
+/// some own them as the controller does.
+#[test]
+fn slices_of_custom_writers_are_never_touched() {
+    for manager in [
+        "knative.dev",
+        "kubevirt.io",
+        "patroni",
+        "endpointslice-controller.k8s.io.example.com",
+        "Endpointslice-Controller.k8s.io",
+    ] {
+        let mut case = Case::right().managed_by(Some(manager));
+        held(&case, HoldReason::NotManaged);
+        case.delete_leftover = true;
+        let without_selector = case.service(|s| s.spec.selector = None);
+        held(&without_selector, HoldReason::NotManaged);
+    }
+}
+
 #[test]
 fn talos_is_never_touched() {
     let mut case = Case::right()

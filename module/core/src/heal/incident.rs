@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::gate::HoldReason;
 use super::policy::Grace;
-use crate::event::Now;
-use crate::judge::Finding;
+use super::story::{IncidentRecord, Story, What};
+use crate::event::{HealOutcome, Now};
+use crate::judge::{Finding, RemedyAction};
 use crate::model::ServiceKey;
+use crate::signal::Signal;
 
 /// One incident. There is at most one per Service.
 #[derive(Clone, Debug)]
@@ -41,6 +43,16 @@ pub struct Incident {
     pub wedged: bool,
     /// Rules that matched while it was open.
     pub signals: Vec<String>,
+    /// The last hold came on the way of a heal: it stands until a heal ends otherwise.
+    pub held_on_the_way: bool,
+    /// What the last heal was begun for; a delete changes what is wrong meanwhile.
+    pub begun_for: Option<Finding>,
+    /// The last step taken.
+    pub action: RemedyAction,
+    /// How the last heal ended, if one did.
+    pub outcome: Option<HealOutcome>,
+    /// What happened so far.
+    pub story: Story,
     /// A heal of an earlier process was cut off here: no grace, its deleted slice may be missing.
     pub resumed: bool,
 }
@@ -54,7 +66,16 @@ impl Incident {
         fp: u64,
         now: Now,
     ) -> Self {
+        let mut story = Story::default();
+        if let Some(first) = findings.first() {
+            story.add(now.wall, What::Finding, first.message.as_str());
+        }
         Self {
+            held_on_the_way: false,
+            begun_for: None,
+            action: RemedyAction::None,
+            outcome: None,
+            story,
             id,
             service,
             opened: now,
@@ -84,7 +105,43 @@ impl Incident {
             self.since = now.mono;
             self.judgements = 1;
         }
+        let message = |all: &[Finding]| all.first().map(|f| f.message.clone());
+        if let Some(text) =
+            message(&findings).filter(|_| message(&self.findings) != message(&findings))
+        {
+            self.story.add(now.wall, What::Finding, text);
+        }
         self.findings = findings;
+    }
+
+    /// A journal rule matched.
+    pub fn signalled(&mut self, signal: &Signal) {
+        if self.signals.len() < 8 && !self.signals.contains(&signal.rule) {
+            self.signals.push(signal.rule.clone());
+            let text = format!("{}: {}", signal.rule, signal.message);
+            self.story.add(signal.at, What::Signal, text);
+        }
+    }
+
+    /// As it is kept and shown; `closed` says that it is over.
+    pub fn record(&self, now: Now, closed: bool) -> Option<IncidentRecord> {
+        let first = self.begun_for.as_ref().or(self.findings.first())?;
+        Some(IncidentRecord {
+            id: self.id.clone(),
+            service: self.service.clone(),
+            slice: first.slice.clone(),
+            kind: first.kind,
+            severity: first.severity,
+            message: first.message.clone(),
+            opened: self.opened.wall,
+            closed: closed.then_some(now.wall),
+            attempts: self.attempts,
+            action: self.action,
+            outcome: self.outcome,
+            held: self.held.as_ref().filter(|_| !closed).map(|(r, _)| *r),
+            seconds: now.mono.saturating_sub(self.opened.mono).as_secs_f64(),
+            story: self.story.clone(),
+        })
     }
 
     /// When a refresh may be made (monotonic).

@@ -11,3 +11,4 @@ pub mod ladder;
 pub mod plan;
 pub mod policy;
 pub mod record;
+pub mod story;

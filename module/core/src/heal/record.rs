@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::policy::Step;
+use super::story::IncidentRecord;
 use crate::model::ServiceKey;
 
 /// One thing to be on disk before the actions of the same step start.
@@ -17,6 +18,8 @@ pub enum Record {
     Intent(Option<Intent>),
     /// The slice that is about to be deleted, word for word.
     Evidence(DeletedSlice),
+    /// An incident as it stands, with its story; a later one of the same id takes its place.
+    Incident(Box<IncidentRecord>),
     /// How a heal ended: the counters of the twin and the cool-down live on it.
     Ended(Ended),
 }

@@ -1,6 +1,9 @@
 //! A cluster on paper for the engine: objects, and a slice controller with a character. It carries
 //! out the engine's actions at once and moves a clock of its own.
 
+mod restart;
+mod rollout;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -14,6 +17,8 @@ use slice_core::heal::clues::Clues;
 use slice_core::heal::policy::{Mode, Policy};
 use slice_core::heal::record::{History, Record};
 use slice_core::model::{Kind, Object, ObjectRef, ServiceKey};
+
+pub use restart::Kill;
 
 /// How the slice controller answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +38,10 @@ pub struct Rig {
     pub controller: Character,
     pub canary: CanaryAnswer,
     pub lease: LeaseAnswer,
+    /// When the process is to be killed.
+    pub kill: Option<Kill>,
+    /// It was killed; nothing reaches it any more.
+    pub dead: bool,
     /// What a diagnosis reads.
     pub clues: Clues,
     /// The outcome that the next write gets instead of being carried out.
@@ -44,6 +53,7 @@ pub struct Rig {
     objects: BTreeMap<(Kind, String), Value>,
     version: u64,
     uids: u64,
+    boots: u32,
 }
 
 pub const NS: &str = "line1";
@@ -85,6 +95,9 @@ impl Rig {
             controller,
             canary: CanaryAnswer::Answered,
             lease: LeaseAnswer::Taken,
+            kill: None,
+            dead: false,
+            boots: 0,
             clues: Clues::default(),
             fail_next_write: None,
             acts: Vec::new(),
@@ -134,13 +147,6 @@ impl Rig {
         self.remove(Kind::Pod, name);
     }
 
-    /// What the controller would write for every Service.
-    pub fn write_slices(&mut self) {
-        for name in self.names(Kind::Service) {
-            self.write_slice_of(&name);
-        }
-    }
-
     pub fn write_slice_of(&mut self, service: &str) {
         let owner = self.objects[&(Kind::Service, service.to_owned())]["metadata"]["uid"].clone();
         let endpoints: Vec<Value> = self
@@ -159,14 +165,6 @@ impl Rig {
             "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
             "endpoints": endpoints});
         self.put(Kind::EndpointSlice, slice);
-    }
-
-    /// A redeployment that the controller has slept through: every pod is new.
-    pub fn redeploy_unseen(&mut self) {
-        for i in 1..=3 {
-            self.delete_pod(&format!("model-{i}"));
-            self.pod(&format!("model-{}", i + 3), &format!("10.244.1.{}", i + 3));
-        }
     }
 
     pub fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
@@ -251,12 +249,30 @@ impl Rig {
         self.replies.pop().expect("a reply")
     }
 
+    /// Every write that a heal by hand would make.
+    pub fn dry_run(&mut self) -> Vec<String> {
+        match self.heal_by_hand(true) {
+            Reply::WouldAct { writes, .. } => writes,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn feed(&mut self, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
+            if self.dead {
+                return;
+            }
             for output in self.engine.step(input, self.now) {
                 match output {
                     Output::Act(action) => {
+                        if let Some(kill) = self.dies_at(&action.act) {
+                            if kill.done {
+                                self.acts.push(action.act.clone());
+                                self.carry_out(&action.act);
+                            }
+                            return;
+                        }
                         self.acts.push(action.act.clone());
                         let outcome = self.carry_out(&action.act);
                         inputs.insert(
@@ -297,7 +313,7 @@ impl Rig {
         heals
             .filter_map(|e| e.heal.as_ref())
             .filter(|h| h.outcome.is_none())
-            .filter_map(|h| h.reason.clone())
+            .filter_map(|h| Some(h.held()?.as_str().to_owned()))
             .collect()
     }
 
