@@ -15,7 +15,7 @@ use rig::{Character, Rig, SVC, slice_name};
 use serde_json::json;
 use slice_core::engine::HealthState;
 use slice_core::event::{Act, CanaryAnswer, EventType, HealOutcome, Input};
-use slice_core::heal::clues::{Clues, LeaseClue, SliceClue};
+use slice_core::heal::clues::{Clues, EventClue, LeaseClue, SliceClue};
 use slice_core::heal::policy::{Mode, Policy, Step};
 
 /// A slice that lost its manager: the controller waits for it for ever.
@@ -67,6 +67,38 @@ fn a_wedge_is_told_with_instructions_and_not_written_to_any_more() {
     // Once somebody has freed it, the ladder goes on by itself.
     rig.clues = Clues::default();
     rig.pass(700.0);
+    assert_eq!(rig.outcomes(), [HealOutcome::Healed]);
+}
+
+/// An admission policy or a quota may be mended the next minute, and nobody tells us: only another
+/// refresh can find out.
+#[test]
+fn what_is_refused_is_refreshed_again_later_and_never_deleted() {
+    let mut rig = Rig::new(Character::CacheHit);
+    rig.clues = Clues {
+        events: vec![EventClue {
+            reason: "FailedToUpdateEndpointSlices".to_owned(),
+            text: "admission webhook denied the request".to_owned(),
+            at: Some("2026-12-01T09:00:00Z".parse().unwrap()),
+        }],
+        ..Clues::default()
+    };
+    rig.redeploy_unseen();
+    rig.pass(1800.0);
+    let writes = rig.writes();
+    assert!(
+        writes.iter().all(|w| w.starts_with("refresh")),
+        "{writes:?}"
+    );
+    assert!((4..=12).contains(&writes.len()), "{writes:?}");
+    assert!(
+        rig.holds().iter().any(|h| h == "wedged"),
+        "{:?}",
+        rig.holds()
+    );
+
+    rig.clues = Clues::default();
+    rig.pass(3600.0);
     assert_eq!(rig.outcomes(), [HealOutcome::Healed]);
 }
 

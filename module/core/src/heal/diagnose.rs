@@ -9,8 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::clues::{Clues, EventClue, SliceClue, lease_overdue};
 use crate::model::{CONTROLLER, MANAGED_BY, SERVICE_NAME, ServiceKey};
 
-/// Without a trace of our refresh, an Event counts for so long.
-const EVENT_COUNTS: SignedDuration = SignedDuration::from_mins(2);
+/// Without a trace of our refresh, an Event counts for so long: past the longest back-off of the
+/// controller (1000 s), which tells nothing new before it tries again.
+const EVENT_COUNTS: SignedDuration = SignedDuration::from_mins(20);
 /// Times in `managedFields` have no fractions, and Events are written by the controller's clock.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
 /// Programs that the slice controller runs in: upstream, k3s, MicroK8s. The start of a client's user
@@ -27,6 +28,9 @@ const REFUSALS: [&str; 4] = ["forbidden", "denied", "admission webhook", "quota"
 pub enum Verdict {
     /// The controller cannot sync this Service before somebody frees it; the text says how.
     Wedged(String),
+    /// Since our last refresh the controller's write was refused, or overwritten. Whether that still
+    /// holds only another refresh can tell; a slice that was deleted meanwhile would not come back.
+    Contested(String),
     /// The controller manager does not renew its Lease. Where a canary can be asked, it decides: the
     /// Lease may be a leftover of another set-up.
     NoLeader(String),
@@ -51,13 +55,15 @@ pub fn diagnose(key: &ServiceKey, uid: &str, clues: &Clues) -> Diagnosis {
     let wedge = owned()
         .find_map(|s| finalizer(key, s))
         .or_else(|| owned().find_map(|s| moved(key, s, &controller)))
-        .or_else(|| owned().find_map(|s| unmanaged(key, s, &controller)))
-        .or_else(|| owned().find_map(|s| rewritten(key, s, &controller, clues)))
+        .or_else(|| owned().find_map(|s| unmanaged(key, s, &controller)));
+    let contested = owned()
+        .find_map(|s| rewritten(key, s, &controller, clues))
         .or_else(|| clues.events.iter().find_map(|e| refused(key, e, clues)));
-    let verdict = match (wedge, no_leader(clues)) {
-        (Some(text), _) => Verdict::Wedged(text),
-        (None, Some(text)) => Verdict::NoLeader(text),
-        (None, None) => Verdict::Clear,
+    let verdict = match (wedge, contested, no_leader(clues)) {
+        (Some(text), _, _) => Verdict::Wedged(text),
+        (None, Some(text), _) => Verdict::Contested(text),
+        (None, None, Some(text)) => Verdict::NoLeader(text),
+        (None, None, None) => Verdict::Clear,
     };
     for event in clues.events.iter().filter(|e| e.reason == FAILED_WRITE) {
         notes.push(format!(

@@ -63,6 +63,16 @@ fn wedged(clues: &Clues, texts: &[&str]) {
     }
 }
 
+#[track_caller]
+fn contested(clues: &Clues, texts: &[&str]) {
+    let Verdict::Contested(text) = verdict(clues) else {
+        panic!("{:?}", verdict(clues))
+    };
+    for part in texts {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+}
+
 #[test]
 fn a_slice_as_the_controller_left_it_says_nothing() {
     assert_eq!(
@@ -145,7 +155,7 @@ fn who_writes_the_endpoints_after_a_refresh_must_stop() {
         let ours = slice("kube-controller-manager");
         written(ours, "acme-operator", time, fields.clone())
     };
-    wedged(
+    contested(
         &clues(&[by("2026-12-01T09:00:10Z")]),
         &["acme-operator writes to slice model-x1", "Stop it"],
     );
@@ -166,7 +176,7 @@ fn an_api_server_that_refuses_the_controller_is_told_and_old_trouble_is_not() {
     let denied = "Error updating Endpoint Slices for Service line1/model: admission webhook denied";
     let mut seen = clues(&[slice("kube-controller-manager")]);
     seen.events = vec![event("2026-12-01T09:00:05Z", denied)];
-    wedged(&seen, &["the API server refuses", denied]);
+    contested(&seen, &["the API server refuses", denied]);
     seen.events = vec![event("2026-12-01T08:30:00Z", denied)];
     assert_eq!(verdict(&seen), Verdict::Clear);
     // A conflict passes by itself; it is worth a note.

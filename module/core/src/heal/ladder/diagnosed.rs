@@ -12,12 +12,18 @@ const NOTES: usize = 2;
 impl Ladder {
     pub(super) fn diagnosed(&mut self, clues: &Clues, ctx: &Ctx<'_>, next: &mut Next) {
         let found = diagnose(&self.service, &self.uid, clues);
-        self.diagnosed = true;
+        // What was found before this heal wrote anything says nothing of what its writes will meet.
+        let of_old = std::mem::take(&mut self.diagnose_first);
+        self.diagnosed = !of_old;
         next.story
             .extend(found.notes.iter().map(|n| format!("diagnosis: {n}")));
         self.notes = found.notes;
         match found.verdict {
-            Verdict::Wedged(text) => self.finish(End::Held(HoldReason::Wedged, text), next),
+            // It was so after the refreshes of an earlier heal. Refresh, and then ask again.
+            Verdict::Contested(_) if of_old => self.read(Phase::Reread, next),
+            Verdict::Wedged(text) | Verdict::Contested(text) => {
+                self.finish(End::Held(HoldReason::Wedged, text), next)
+            }
             Verdict::NoLeader(text) if ctx.policy.canary => {
                 next.story.push(format!("diagnosis: {text}"));
                 self.no_leader = Some(text);
