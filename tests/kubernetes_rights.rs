@@ -8,6 +8,7 @@ use http::{Method, Request};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, PostParams};
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt as _};
@@ -18,6 +19,7 @@ use slice_healer::act::{Actor, Options, permissions};
 use slice_healer::client::{Access, Supply, connect};
 
 use crate::support::controlplane::ControlPlane;
+use crate::support::module::Setup;
 use crate::support::product::{self, NAME, account};
 use crate::support::stale::{self, SERVICE};
 use crate::support::{objects, wait::Look, wait::eventually};
@@ -316,5 +318,61 @@ async fn rbac_refuses_everything_else() -> Result<()> {
         let told = refusal(&client, attempt).await?;
         ensure!(told.contains("cannot"), "refused by RBAC: {told}");
     }
+    Ok(())
+}
+
+/// An account that may do all but delete: the module says so by name when it starts, and heals by
+/// refreshes all the same.
+#[tokio::test]
+async fn a_missing_verb_is_named_at_the_start_and_the_rest_works_on() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    product::install(plane).await?;
+    let mut state = stale::healthy(plane, "rights-lesser").await?;
+    let space = state.namespace.clone();
+    let kubeconfig = plane.service_account_kubeconfig(&space, "lesser").await?;
+    let name = format!("lesser-{space}");
+    let roles: Api<ClusterRole> = Api::all(state.client.clone());
+    let bindings: Api<ClusterRoleBinding> = Api::all(state.client.clone());
+    let role = json!({"metadata": {"name": name}, "rules": [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["patch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+    ]});
+    let params = PostParams::default();
+    roles
+        .create(&params, &serde_json::from_value(role)?)
+        .await?;
+    for (binding, role) in [
+        (name.clone(), name.as_str()),
+        (format!("{name}-read"), "slice-healer-read"),
+    ] {
+        let binding = json!({"metadata": {"name": binding},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "lesser", "namespace": space}]});
+        bindings
+            .create(&params, &serde_json::from_value(binding)?)
+            .await?;
+    }
+    let mut module = Setup::new(&kubeconfig)
+        .set("SCOPE__NAMESPACES", &space)
+        .set("SCOPE__LOCALITY", "cluster")
+        .start()?;
+    let named = "delete endpointslices.discovery.k8s.io";
+    let line = module
+        .await_line(&["rights are missing", named], DEADLINE)
+        .await?;
+    ensure!(
+        !line.contains("patch services"),
+        "what is granted is not missing: {line}"
+    );
+    plane.await_manager().await?;
+    state.finish_pod(0).await?;
+    // Its Lease may not be taken either; without it the heal goes on.
+    module
+        .await_line(
+            &["kind=heal", "outcome=healed", "refresh-service"],
+            DEADLINE * 3,
+        )
+        .await?;
+    state.await_right(DEADLINE).await?;
     Ok(())
 }

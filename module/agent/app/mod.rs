@@ -7,6 +7,7 @@ mod ends;
 mod holds;
 pub mod hub;
 mod pump;
+mod rights;
 mod served;
 mod signals;
 pub mod solo;
@@ -159,6 +160,7 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     )
     .await;
 
+    let rights_task = rights::watch(supply.clone(), health.clone(), parts_stop.clone());
     let (mut cluster, counters) = start_cluster(supply, &tx, &parts_stop, &settings, &boot.vars);
     pump.watch_over(counters, start_units(&tx, &parts_stop, &settings));
     let ear = signals::Ear {
@@ -211,7 +213,10 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     }
     health.drain();
     drain(&mut pump, &mut rx, hub.as_ref(), &parts_stop).await;
-    for task in outbox.into_iter().chain([supply_task, ends_task]) {
+    for task in outbox
+        .into_iter()
+        .chain([supply_task, ends_task, rights_task])
+    {
         task.abort();
     }
     match failed {
