@@ -24,6 +24,29 @@ real FILTER="":
     tests/controlplane/build.sh
     cargo test --test tests -- real_{{ FILTER }}
 
+# the same redeployment three ways on a real cluster with kube-proxy, then what a heal costs; a page; minutes; as root
+demo REPORT="target/demo.md":
+    tests/controlplane/build.sh etcd kube-apiserver kube-controller-manager kube-proxy
+    mkdir -p "$(dirname {{ REPORT }})"
+    DEMO_SECONDS=45 DEMO_REPORT={{ REPORT }} cargo test --test tests -- --nocapture demo::the_same_redeployment
+    DEMO_HEALS=20 DEMO_REPORT={{ REPORT }} cargo test --test tests -- --nocapture demo::heals
+
+# slice-healer under fire, at length: 1,000 rollouts, 200 stale events 7 s apart, killed at every write of a heal
+fire ROLLOUTS="1000" EVENTS="200":
+    tests/controlplane/build.sh
+    FIRE_ROLLOUTS={{ ROLLOUTS }} cargo test --test tests -- --nocapture fire::rollouts::rollouts_on_the_real
+    FIRE_KILLS=all cargo test --test tests -- --nocapture --test-threads=2 fire::kills fire::faults
+    FIRE_EVENTS={{ EVENTS }} FIRE_EVERY=7 cargo test --test tests -- --nocapture fire::staleness
+
+# 10,000 rollouts on the lab's cluster: none of them is taken for staleness
+fire-lab ROLLOUTS="10000":
+    FIRE_LAB_ROLLOUTS={{ ROLLOUTS }} cargo test --test tests -- --nocapture fire::rollouts::rollouts_on_the_lab
+
+# so many modules on one cluster, and the Lease of one that is killed is waited out
+several MODULES="5":
+    tests/controlplane/build.sh
+    SEVERAL_MODULES={{ MODULES }} cargo test --test tests -- --nocapture several::
+
 # the long journal tests: 200 kills, 20 minutes of rotation each 0.2 s, 10,000 rotations
 journal-long:
     JOURNAL_KILLS=200 JOURNAL_ROTATION_SECONDS=1200 JOURNAL_ROTATIONS=10000 JOURNAL_DAMAGE_ROUNDS=5000 \

@@ -10,7 +10,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use slice_lab::edge::{Edge, MethodCall, PacketRecord, Way};
 
-use crate::support::peer::{DEADLINE, Peer, Sdk, edge, inside};
+use crate::support::netns::inside;
+use crate::support::peer::{DEADLINE, Peer, Sdk, edge};
 
 fn connects(journal: &[PacketRecord]) -> Vec<&PacketRecord> {
     journal

@@ -7,10 +7,11 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use jiff::Timestamp;
 
 use crate::support::backoff::{GIVEN_UP, RETRYING};
 use crate::support::ban::WriteBan;
-use crate::support::controlplane::{ControlPlane, Options};
+use crate::support::controlplane::{ControlPlane, Options, SLICE_CONTROLLER};
 use crate::support::stale::{self, Change, PROMPT};
 use crate::support::wait::{Look, eventually};
 
@@ -99,6 +100,37 @@ async fn a_pod_that_fails_without_an_event_stays_listed_until_a_refresh() -> Res
     note(&format!(
         "phase without an event: healed {took:.1?} after a refresh"
     ));
+    Ok(())
+}
+
+/// What makes the first rung safe: where nothing is stale it changes nothing, and nothing is lost.
+#[tokio::test]
+async fn a_refresh_of_a_right_service_changes_no_slice() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let state = stale::healthy(plane, "needless").await?;
+    // What the controller has put off after its own writes is not to be mistaken for an answer.
+    plane.await_manager().await?;
+    let versions = async || -> Result<Vec<_>> {
+        let slices = state.slices().await?.into_iter();
+        Ok(slices
+            .map(|s| (s.metadata.uid, s.metadata.resource_version))
+            .collect())
+    };
+    let (before, since) = (versions().await?, Timestamp::now());
+    for n in 0..5 {
+        state.touch(&n.to_string()).await?;
+    }
+    // By then it has dealt with the refreshes: it writes a slice that came later, and again after
+    // the second that it waits after a slice's events.
+    plane.await_manager().await?;
+    ensure!(versions().await? == before, "{before:?}");
+    let writes = plane.writes_of(SLICE_CONTROLLER, &state.namespace, since)?;
+    ensure!(writes.is_empty(), "{writes:?}");
+    let refreshes = plane.writes_of("admin", &state.namespace, since)?;
+    ensure!(
+        refreshes.len() == 5,
+        "the log tells of writes: {refreshes:?}"
+    );
     Ok(())
 }
 

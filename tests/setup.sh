@@ -44,6 +44,8 @@ want pkg-config pkg-config --version
 want nodejs node --version
 want npm npm --version
 want iproute2 ip -V
+# For kube-proxy.
+want nftables nft --version
 if [ ${#missing[@]} -gt 0 ]; then
   begun=$SECONDS
   as_root=()
@@ -72,6 +74,6 @@ if ! command -v cargo-deny >/dev/null && [ ! -x "$cache/bin/cargo-deny" ]; then
   echo "setup: cargo-deny $deny_version built in $((SECONDS - begun)) s"
 fi
 
-tests/controlplane/build.sh
+tests/controlplane/build.sh etcd kube-apiserver kube-controller-manager kube-proxy
 tests/peers/setup.sh
 tests/oracles/setup.sh

@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod backoff;
+pub mod badway;
 pub mod ban;
 pub mod cgroup;
 pub mod cluster;
@@ -13,6 +14,7 @@ pub mod dtdl;
 pub mod ground;
 pub mod journald;
 pub mod module;
+pub mod netns;
 pub mod objects;
 pub mod peer;
 pub mod product;

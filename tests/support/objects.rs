@@ -107,18 +107,36 @@ pub async fn create_pod(client: &Client, namespace: &str, seed: &PodSeed) -> Res
         "phase": "Running",
         "podIP": seed.ip,
         "podIPs": [{"ip": seed.ip}],
-        "conditions": [
-            condition("Initialized", true),
-            condition("PodScheduled", true),
-            condition("ContainersReady", seed.ready),
-            condition("Ready", seed.ready),
-        ],
+        "conditions": pod_conditions(seed.ready),
         "containerStatuses": [{
             "name": "model", "image": image, "imageID": "", "restartCount": 0,
             "ready": seed.ready, "started": true, "state": {"running": {}},
         }],
     });
     set_pod_status(client, namespace, &seed.name, status).await
+}
+
+fn pod_conditions(ready: bool) -> Value {
+    json!([
+        condition("Initialized", true),
+        condition("PodScheduled", true),
+        condition("ContainersReady", ready),
+        condition("Ready", ready),
+    ])
+}
+
+/// Writes what a kubelet would when a probe begins to pass or to fail.
+///
+/// # Errors
+/// When the API server refuses.
+pub async fn set_pod_ready(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    ready: bool,
+) -> Result<Pod> {
+    let status = json!({"conditions": pod_conditions(ready)});
+    set_pod_status(client, namespace, name, status).await
 }
 
 fn condition(kind: &str, holds: bool) -> Value {

@@ -20,9 +20,6 @@ use super::controlplane::files::cache;
 /// Longest wait for an answer or an event: the SDKs retry after many seconds.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 
-/// Set in the process that runs inside the namespace.
-const INSIDE: &str = "SLICE_HEALER_PEER_INSIDE";
-
 /// Which SDK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sdk {
@@ -179,44 +176,4 @@ pub async fn edge() -> Result<Edge> {
         ..EdgeOptions::quick()
     })
     .await?)
-}
-
-/// True inside a network of its own. Otherwise runs the test `name` there, as a process, and returns
-/// false when it has passed. Needs root or unprivileged user namespaces.
-///
-/// # Errors
-/// When the test fails inside, with all it said, or no namespace can be made.
-pub fn inside(name: &str) -> Result<bool> {
-    if std::env::var_os(INSIDE).is_some() {
-        return Ok(true);
-    }
-    let root = rustix::process::geteuid().is_root();
-    let namespace: &[&str] = if root {
-        &["--net"]
-    } else {
-        &["--net", "--user", "--map-root-user"]
-    };
-    let script = r#"ip link set lo up && exec "$0" "$1" --exact --nocapture --test-threads=1"#;
-    let output = std::process::Command::new("unshare")
-        .args(namespace)
-        .args(["sh", "-c", script])
-        .arg(std::env::current_exe()?)
-        .arg(name)
-        .env(INSIDE, "1")
-        .output()
-        .context("unshare (package util-linux)")?;
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    ensure!(
-        output.status.success(),
-        "{name} failed in its namespace:\n{text}"
-    );
-    ensure!(
-        text.contains("1 passed"),
-        "{name} is no test of this binary:\n{text}"
-    );
-    Ok(false)
 }

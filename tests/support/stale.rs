@@ -30,6 +30,8 @@ pub struct Stale {
     pub namespace: String,
     /// The node that all its pods are bound to.
     pub node: String,
+    /// The third number of its pods' addresses, 10.244.`block`.x.
+    pub block: u8,
     /// The addresses that the Service should route to.
     pub expected: BTreeSet<String>,
 }
@@ -116,6 +118,14 @@ pub async fn healthy(plane: &ControlPlane, stem: &str) -> Result<Stale> {
 /// # Errors
 /// As [`healthy`].
 pub async fn healthy_in(client: Client, namespace: String) -> Result<Stale> {
+    healthy_on(client, namespace, 1).await
+}
+
+/// As [`healthy_in`], with addresses of a block of its own, for where they are more than text.
+///
+/// # Errors
+/// As [`healthy`].
+pub async fn healthy_on(client: Client, namespace: String, block: u8) -> Result<Stale> {
     let node = format!("node-{namespace}");
     objects::create_node(&client, &node).await?;
     objects::create_service(&client, &namespace, SERVICE).await?;
@@ -123,6 +133,7 @@ pub async fn healthy_in(client: Client, namespace: String) -> Result<Stale> {
         client,
         namespace,
         node,
+        block,
         expected: BTreeSet::new(),
     };
     state.expected = state.roll_out("2.0", 10).await?;
@@ -131,7 +142,7 @@ pub async fn healthy_in(client: Client, namespace: String) -> Result<Stale> {
 }
 
 impl Stale {
-    /// Makes the three pods of a version; their addresses begin at 10.244.1.`first`.
+    /// Makes the three pods of a version; the last numbers of their addresses begin at `first`.
     async fn roll_out(&self, version: &str, first: u8) -> Result<BTreeSet<String>> {
         let mut addresses = BTreeSet::new();
         for n in 0..3 {
@@ -149,7 +160,7 @@ impl Stale {
             app: SERVICE.into(),
             version: version.into(),
             node: self.node.clone(),
-            ip: format!("10.244.1.{}", first + n),
+            ip: format!("10.244.{}.{}", self.block, first + n),
             ready: true,
         }
     }
@@ -164,6 +175,18 @@ impl Stale {
             objects::delete_pod(&self.client, &self.namespace, &old).await?;
         }
         self.expected = self.roll_out("2.1", 20).await?;
+        Ok(())
+    }
+
+    /// Lets the readiness of a pod flap, as while a model loads: two events for the controller.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn flap(&self, version: &str, n: u8) -> Result<()> {
+        let pod = self.pod(version, n, 0);
+        for ready in [false, true] {
+            objects::set_pod_ready(&self.client, &self.namespace, &pod.name, ready).await?;
+        }
         Ok(())
     }
 
@@ -238,30 +261,54 @@ pub async fn admission_backoff(
         Change::Redeployment => state.redeploy().await?,
         Change::PodLost => state.lose_pod().await?,
     }
-    let remaining = || -> Result<Duration> {
-        let due = backoff::next_try(&plane.manager.log(), since, &state.namespace, SERVICE)?;
+    state.await_back_off(plane, since, left).await?;
+    ban.lift().await?;
+    let seen = objects::routed(&state.slices().await?);
+    ensure!(seen == before, "the controller was faster: {seen:?}");
+    let remaining = state.back_off_left(plane, since)?;
+    Ok((state, remaining))
+}
+
+impl Stale {
+    /// Waits until the controller, whose syncs have failed since `since`, has put its next try off
+    /// for at least `left`.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn await_back_off(
+        &self,
+        plane: &ControlPlane,
+        since: Timestamp,
+        left: Duration,
+    ) -> Result<()> {
+        let deadline = PROMPT + left * 3;
+        eventually(
+            "the controller puts its next try off",
+            deadline,
+            async || {
+                let remaining = self.back_off_left(plane, since)?;
+                Ok(match remaining >= left {
+                    true => Look::Done(()),
+                    false => Look::NotYet(format!("{remaining:?}")),
+                })
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// How long the controller waits until it tries by itself; zero when it has not failed since
+    /// `since`, or tries now.
+    ///
+    /// # Errors
+    /// When its log is not what it was.
+    pub fn back_off_left(&self, plane: &ControlPlane, since: Timestamp) -> Result<Duration> {
+        let due = backoff::next_try(&plane.manager.log(), since, &self.namespace, SERVICE)?;
         let left = due.map(|due| due.duration_since(Timestamp::now()));
         Ok(left
             .and_then(|left| left.try_into().ok())
             .unwrap_or_default())
-    };
-    eventually(
-        "the controller puts its next try off",
-        PROMPT + left * 3,
-        async || {
-            let remaining = remaining()?;
-            Ok(match remaining >= left {
-                true => Look::Done(()),
-                false => Look::NotYet(format!("{remaining:?}")),
-            })
-        },
-    )
-    .await?;
-    ban.lift().await?;
-    let seen = objects::routed(&state.slices().await?);
-    ensure!(seen == before, "the controller was faster: {seen:?}");
-    let remaining = remaining()?;
-    Ok((state, remaining))
+    }
 }
 
 /// The controller was restarted, found the slices right, and has them not in its tracker; then

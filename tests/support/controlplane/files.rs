@@ -18,6 +18,7 @@ use super::process::Scratch;
 /// The token of the user `admin` in `system:masters`.
 pub const ADMIN_TOKEN: &str = "test-admin";
 const MANAGER_TOKEN: &str = "test-controller-manager";
+const PROXY_TOKEN: &str = "test-proxy";
 
 /// The room that etcd's preallocated log and its database take on a memory file system.
 const ETCD_BYTES: u64 = 1 << 30;
@@ -151,7 +152,8 @@ impl Keys {
         let accounts = KeyPair::generate()?;
         let tokens = format!(
             "{ADMIN_TOKEN},admin,admin,\"system:masters\"\n\
-             {MANAGER_TOKEN},system:kube-controller-manager,manager\n"
+             {MANAGER_TOKEN},system:kube-controller-manager,manager\n\
+             {PROXY_TOKEN},system:kube-proxy,proxy\n"
         );
         let write = |file: &str, text: &str| -> Result<PathBuf> {
             let path = folder.join(file);
@@ -203,4 +205,9 @@ pub fn write_kubeconfig(path: &Path, port: u16, ca: &Path, token: &str) -> Resul
 /// As [`write_kubeconfig`], for kube-controller-manager's own user.
 pub fn write_manager_kubeconfig(path: &Path, port: u16, ca: &Path) -> Result<()> {
     write_kubeconfig(path, port, ca, MANAGER_TOKEN)
+}
+
+/// As [`write_kubeconfig`], for kube-proxy's own user.
+pub fn write_proxy_kubeconfig(path: &Path, port: u16, ca: &Path) -> Result<()> {
+    write_kubeconfig(path, port, ca, PROXY_TOKEN)
 }

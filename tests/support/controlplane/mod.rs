@@ -4,9 +4,11 @@
 //! One instance is shared by the tests of a binary, each in a namespace of its own; a test that
 //! stops or freezes a component starts one for itself. Needs no root and no network.
 
+pub mod audit;
 mod component;
 pub mod files;
 mod process;
+mod proxy;
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -104,6 +106,7 @@ impl ControlPlane {
         files::write_kubeconfig(&logs.join("admin.conf"), port, &keys.ca, files::ADMIN_TOKEN)?;
         let manager = logs.join("manager.conf");
         files::write_manager_kubeconfig(&manager, port, &keys.ca)?;
+        audit::write_policy(logs)?;
         Ok(Self {
             etcd: Component::new("etcd", etcd(&folders), logs)?,
             apiserver: Component::new("kube-apiserver", apiserver(&folders, &keys, port), logs)?,
@@ -312,6 +315,11 @@ fn apiserver(folders: &Folders, keys: &Keys, port: u16) -> Vec<String> {
         ),
         format!("--service-account-key-file={}", keys.accounts.1.display()),
         "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112".into(),
+        format!(
+            "--audit-policy-file={}",
+            audit::policy(&folders.logs).display()
+        ),
+        format!("--audit-log-path={}", audit::log(&folders.logs).display()),
         // Pods are objects only: no token to mount, no kubelet to wait for.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
     ]
