@@ -88,7 +88,7 @@ amd64 *FEATURES:
 qemu:
     tests/qemu.sh dist
 
-# the same with one build without optimisation
+# the same without optimisation, as CI does it
 qemu-quick:
     tests/qemu.sh
 

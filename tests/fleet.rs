@@ -65,7 +65,7 @@ fn loaded(module: &Value) -> Result<Loaded> {
 }
 
 /// Every setting of a component must be taken by the settings as they are.
-fn taken(component: &Value) -> Result<()> {
+pub(crate) fn taken(component: &Value) -> Result<()> {
     let defaults = Loaded::load(None, [])?;
     let outcome = defaults.settings.apply_twin(&defaults.settings, component);
     let refused: Vec<_> = outcome
@@ -253,7 +253,7 @@ fn the_modes_of_the_fleet_are_taken_and_heal_wins() -> Result<()> {
 }
 
 /// A reported document with everything in it that may be there.
-fn reported() -> Result<Value> {
+pub(crate) fn reported() -> Result<Value> {
     let at: Timestamp = "2026-12-01T08:00:00Z".parse()?;
     let status = Status {
         mode: Mode::Heal,
@@ -318,7 +318,7 @@ fn reported() -> Result<Value> {
 
 /// What IoT Hub's query language can do, as far as it is used here: no join, no sub-query, no LIKE,
 /// primitive values only.
-fn check(query: &str, document: &Value) -> Result<()> {
+pub(crate) fn check(query: &str, document: &Value) -> Result<()> {
     let form = Regex::new(
         r"^SELECT (?<select>.+?) FROM devices\.modules WHERE moduleId = 'slice-healer'(?<and>( AND .+?)*)( GROUP BY (?<group>[\w.]+))?$",
     )?;

@@ -49,7 +49,7 @@ async fn the_kubeconfig_of_the_script_works() -> Result<()> {
     let printed = crate::kubeconfig::run(
         token.as_str().context("not base64")?,
         ca.as_str().context("not base64")?,
-        Some(&plane.url()),
+        &[&plane.url(), "localhost"],
     )?;
     ensure!(printed.status.success(), "{printed:?}");
     let text = printed.stdout;

@@ -42,10 +42,14 @@ upper=$(tr 'a-z-' 'A-Z_' <<<"$target")
 declare -x "CARGO_TARGET_${upper}_LINKER=rust-lld"
 separator=$'\x1f'
 CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$root=/src"
+cflags=
 for one in "${registry[@]}"; do
   CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$one=/registry"
+  cflags+=" -ffile-prefix-map=$one=/registry"
 done
 export CARGO_ENCODED_RUSTFLAGS
+# The assembler of `ring` writes paths as well, where a profile asks for debug information.
+declare -x "CFLAGS_${target//-/_}=${cflags# }"
 
 installed() { [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; }
 installed || rustup target add "$target" >&2

@@ -26,7 +26,22 @@ pub use twin::{Ack, MAX_DESIRED, SETTABLE, TwinOutcome};
 pub use types::{Ladder, Names, Selector, Span, Unset};
 pub use windows::Window;
 
-/// The JSON schema of a settings file.
+/// Tables whose entries have names of the operator's own: no default stands behind them.
+const ENTRIES: [&str; 2] = ["RuleSettings", "ProbeSettings"];
+
+/// The JSON schema of a settings file. It may leave out whatever it likes: the defaults are below.
 pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Settings).to_value()
+    let mut schema = schemars::schema_for!(Settings).to_value();
+    let optional = |table: &mut serde_json::Value| {
+        if let Some(table) = table.as_object_mut() {
+            table.remove("required");
+        }
+    };
+    optional(&mut schema);
+    for (name, table) in schema["$defs"].as_object_mut().into_iter().flatten() {
+        if !ENTRIES.contains(&name.as_str()) {
+            optional(table);
+        }
+    }
+    schema
 }

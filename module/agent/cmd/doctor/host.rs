@@ -16,6 +16,9 @@ use crate::store::{FILE, Limits, Store, StoreError};
 /// No build of this program is older; a clock that says so was never set.
 const BUILT_AFTER: &str = "2026-01-01T00:00:00Z";
 
+/// Where journald takes entries.
+const LOG_SOCKET: &str = "/run/systemd/journal/socket";
+
 /// How long the bus may take.
 const BUS: Duration = Duration::from_secs(5);
 
@@ -24,6 +27,7 @@ pub(super) async fn checks(look: &Look) -> Vec<Check> {
         directory(&look.settings.store.directory),
         state(look),
         clock(look.now),
+        log_socket(Path::new(LOG_SOCKET)),
     ];
     checks.extend(dbus(look).await);
     checks
@@ -134,6 +138,24 @@ fn clock(now: Timestamp) -> Check {
         );
     }
     Check::ok(id, format!("the clock says {shown}"))
+}
+
+/// Whether the module's own log gets into the host's journal.
+fn log_socket(path: &Path) -> Check {
+    use std::os::unix::fs::FileTypeExt as _;
+    let id = "log-socket";
+    let is_socket = fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket {
+        return Check::ok(id, format!("{} takes log entries", path.display()));
+    }
+    Check::warn(
+        id,
+        format!(
+            "{} is not there: the module's log is on standard output only",
+            path.display()
+        ),
+        "bind /run/systemd/journal of the host into the container",
+    )
 }
 
 async fn dbus(look: &Look) -> Vec<Check> {

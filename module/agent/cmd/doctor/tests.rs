@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::*;
+use crate::testing::{FakeApi, answer};
 
 fn settings(dir: &Path) -> Settings {
     let mut settings = Loaded::load(None, []).unwrap().settings;
@@ -51,6 +52,9 @@ async fn a_bare_host_gets_every_check_and_a_fix_for_what_failed() {
     assert_eq!(find(&checks, "state-format").status, Status::Ok);
     assert_eq!(find(&checks, "journal").status, Status::Warn);
     assert_eq!(find(&checks, "dbus").status, Status::Warn);
+    assert!(find(&checks, "dbus").fix.contains("system_bus_socket"));
+    let log = find(&checks, "log-socket");
+    assert!(log.status == Status::Ok || log.fix.contains("/run/systemd/journal"));
     assert_eq!(find(&checks, "hub").status, Status::Skipped);
     assert_eq!(find(&checks, "kubeconfig").status, Status::Fail);
     assert_eq!(find(&checks, "rights").status, Status::Skipped);
@@ -210,4 +214,64 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
 async fn a_group_that_hangs_is_a_failure() {
     let checks = within("journal", Duration::from_millis(20), std::future::pending()).await;
     assert_eq!((checks[0].id, checks[0].status), ("journal", Status::Fail));
+}
+
+#[tokio::test]
+async fn a_clock_that_was_never_set_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut look = look(dir.path(), &[]).await;
+    look.now = "2024-01-01T00:00:00Z".parse().unwrap();
+    let checks = host::checks(&look).await;
+    let check = find(&checks, "clock");
+    assert_eq!(check.status, Status::Fail);
+    assert!(check.message.contains("2024-01-01") && check.fix.contains("synchronisation"));
+}
+
+/// An API server of this version, with or without the policy.
+async fn policy_of(version: &'static str, is_there: bool) -> Check {
+    let api = FakeApi::start(move |request| match request.path.as_str() {
+        "/version" => answer(
+            200,
+            json!({
+                "major": "1", "minor": "", "gitVersion": version, "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+            }),
+        ),
+        path if path.ends_with("/validatingadmissionpolicies/slice-healer") && is_there => answer(
+            200,
+            json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+                "metadata": {"name": "slice-healer"},
+            }),
+        ),
+        other => answer(
+            404,
+            json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                "message": other, "code": 404,
+            }),
+        ),
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut look = look(dir.path(), &[]).await;
+    look.client = Ok(api.client().await);
+    look.access.kubeconfig = Some(api.kubeconfig());
+    let checks = cluster::checks(&look).await;
+    assert_eq!(find(&checks, "api").status, Status::Ok, "{checks:#?}");
+    find(&checks, "admission-policy").clone()
+}
+
+#[tokio::test]
+async fn the_admission_policy_is_asked_for_from_1_30_on() {
+    let old = policy_of("v1.29.9+k3s1", true).await;
+    assert_eq!(old.status, Status::Warn);
+    assert!(
+        old.message.contains("1.30") && old.fix.contains("token"),
+        "{old:?}"
+    );
+    let missing = policy_of("v1.30.0", false).await;
+    assert_eq!(missing.status, Status::Warn);
+    assert!(missing.fix.contains("config/kubernetes"), "{missing:?}");
+    assert_eq!(policy_of("v1.30.0", true).await.status, Status::Ok);
 }
