@@ -180,9 +180,15 @@ fn command(line: &str) -> Result<()> {
         .take_while(|word| !["|", ">", "&&"].contains(word));
     // Both of `heal|observe` and `[--all]` are ways to write, not arguments.
     let words = words.filter(|word| !word.contains(['[', '|', '…']));
+    let words: Vec<&str> = words.collect();
+    let named = words.len() == 2;
     match Cli::try_parse_from(words) {
         Ok(_) => Ok(()),
         Err(error) if !error.use_stderr() => Ok(()),
+        // `slice-healer hold`: the name of a command, not one to be typed.
+        Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && named => {
+            Ok(())
+        }
         Err(error) => bail!("{error}"),
     }
 }

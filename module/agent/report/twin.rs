@@ -136,8 +136,8 @@ pub fn document(
     within_limit(document)
 }
 
-/// Shows fewer of the settings' values, the largest first, then no single ends, until the document
-/// fits. Its other parts fit by themselves: see the test.
+/// Shows fewer of the settings' values, the largest first, then no single ends and no detail of
+/// what is closed, until the document fits. Its other parts fit by themselves: see the test.
 fn within_limit(mut document: Value) -> Value {
     while document.to_string().len() > LIMIT {
         let Some(acks) = document["settings"].as_object_mut() else {
@@ -148,12 +148,22 @@ fn within_limit(mut document: Value) -> Value {
             .filter(|ack| ack["value"].as_object().is_some_and(|v| !v.is_empty()))
             .max_by_key(|ack| ack["value"].to_string().len());
         let Some(ack) = largest else {
-            // The first end stays in any case.
-            let ends = &mut document["credentials"]["ends"];
-            if ends.as_object().is_none_or(Map::is_empty) {
+            // The first end and the reason stay in any case.
+            let less = [
+                ("/credentials/ends", json!({})),
+                ("/closed/detail", json!("")),
+            ];
+            let next = less.into_iter().find(|(pointer, least)| {
+                document
+                    .pointer(pointer)
+                    .is_some_and(|there| there != least)
+            });
+            let Some((pointer, least)) = next else {
                 return document;
+            };
+            if let Some(there) = document.pointer_mut(pointer) {
+                *there = least;
             }
-            *ends = json!({});
             continue;
         };
         ack["value"] = json!({});
