@@ -1,6 +1,7 @@
 //! A disk that fails for a while loses nothing: no signal, no position behind which one was lost.
 //! The module's own writes fail with EFBIG, as a limit on the size of its files makes them.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use slice_lab::journal::{Format, JournalWriter};
 
 use crate::support::module::{Module, Setup};
 use crate::support::scrape::metric;
-use crate::support::wait::{Look, eventually};
+use crate::support::wait::{Look, eventually, throughout};
 
 /// How long anything may take on a slow machine.
 const LONG: Duration = Duration::from_secs(90);
@@ -46,6 +47,16 @@ async fn seen(address: &str, count: f64) -> Result<()> {
     .map(drop)
 }
 
+/// Different signals among what arrived.
+fn different(view: &[TelemetryRecord]) -> usize {
+    let bodies = view.iter().filter_map(TelemetryRecord::json);
+    let ids = bodies
+        .filter(|b| b["type"] == "signal")
+        .map(|b| b["id"].to_string());
+    ids.collect::<BTreeSet<_>>().len()
+}
+
+/// Signals that arrived, each as often as it did.
 fn signals<'a>(all: impl IntoIterator<Item = &'a TelemetryRecord>) -> usize {
     let is_signal = |t: &&TelemetryRecord| t.json().is_some_and(|b| b["type"] == "signal");
     all.into_iter().filter(is_signal).count()
@@ -93,13 +104,40 @@ async fn signals_of_a_time_without_a_disk_arrive_when_it_is_back() -> Result<()>
         signals(&edge.telemetry())
     );
 
+    // What the hub has and the disk does not know yet is not sent again and again.
+    edge.stop_hub().await;
+    line(&mut journal)?;
+    seen(&address, 7.0).await?;
+    let waiting = async || {
+        Ok(
+            match metric(&address, "slice_healer_outbox_messages", "").await? {
+                count if count >= 1.0 => Look::Done(()),
+                count => Look::NotYet(format!("{count} wait")),
+            },
+        )
+    };
+    eventually("the event is on disk", LONG, waiting).await?;
+    limit(&module, "0")?;
+    edge.start_hub().await?;
+    edge.wait_for(|v| signals(v.telemetry()) >= 7, LONG)
+        .await
+        .with_context(|| module.log())?;
+    throughout("it is sent once", Duration::from_secs(3), async || {
+        Ok(match signals(&edge.telemetry()) {
+            7 => Look::Done(()),
+            count => Look::NotYet(format!("{count} signals")),
+        })
+    })
+    .await?;
+    limit(&module, "unlimited")?;
+
     // Killed while the disk fails, they are read from the journal once more.
     limit(&module, "0")?;
     line(&mut journal)?;
-    seen(&address, 7.0).await?;
+    seen(&address, 8.0).await?;
     module.kill()?;
     let module = module.restart()?;
-    edge.wait_for(|v| signals(v.telemetry()) >= 7, LONG)
+    edge.wait_for(|v| different(v.telemetry()) >= 8, LONG)
         .await
         .with_context(|| module.log())?;
     Ok(())

@@ -133,13 +133,13 @@ impl Books {
         }
     }
 
-    /// Takes a message out of the outbox.
+    /// Takes messages out of the outbox.
     ///
     /// # Errors
     /// As the store.
-    pub async fn outbox_ack(&self, number: u64) -> Result<(), StoreError> {
+    pub async fn outbox_ack(&self, numbers: Vec<u64>) -> Result<(), StoreError> {
         match &self.0 {
-            Some(store) => store.outbox_ack(vec![number]).await,
+            Some(store) => store.outbox_ack(numbers).await,
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures::FutureExt as _;
 use futures::stream::{FuturesUnordered, StreamExt};
 use slice_hub::{Client, Config, Credentials, Handle, SendError, Telemetry, Timings};
 use tokio::sync::{Notify, mpsc};
@@ -22,6 +23,9 @@ use crate::store::Outgoing;
 const IN_FLIGHT: usize = 8;
 /// How long one message may wait for a place in the client before the outbox is looked at anew.
 const PLACE: Duration = Duration::from_secs(5);
+
+/// How long until the outbox is looked at anew although nothing was told.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Variables as the process environment has them.
 pub type Vars = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -132,7 +136,11 @@ pub fn start(config: Config, tx: mpsc::Sender<Incoming>, stop: &CancellationToke
 /// Empties the outbox into the client for as long as the process lives. `wake` is notified when
 /// something was put in.
 pub async fn send_outbox(handle: Handle, books: Books, wake: Arc<Notify>) {
+    // Handed to the client, and not taken out of the outbox yet.
     let mut flying: HashSet<u64> = HashSet::new();
+    // Of them, those that the hub has: where the disk does not take that, they must not be sent again
+    // and again meanwhile.
+    let mut delivered: Vec<u64> = Vec::new();
     let mut acks = FuturesUnordered::new();
     loop {
         if flying.len() < IN_FLIGHT {
@@ -154,7 +162,7 @@ pub async fn send_outbox(handle: Handle, books: Books, wake: Arc<Notify>) {
                             Ok(Err(cannot)) => {
                                 // It can never be sent; keeping it would block what follows.
                                 error!(id, error = %cannot, "event dropped from the outbox");
-                                let _ = books.outbox_ack(number).await;
+                                let _ = books.outbox_ack(vec![number]).await;
                             }
                             Err(_) => break,
                         }
@@ -167,17 +175,36 @@ pub async fn send_outbox(handle: Handle, books: Books, wake: Arc<Notify>) {
             }
         }
         tokio::select! {
-            Some((number, id, acked)) = acks.next(), if !acks.is_empty() => {
-                flying.remove(&number);
-                if acked {
-                    debug!(id, "acknowledged by the hub");
-                    if let Err(failed) = books.outbox_ack(number).await {
-                        warn!(error = %failed, "an acknowledged event stays in the outbox and is sent again");
+            Some(first) = acks.next(), if !acks.is_empty() => {
+                let mut ended = vec![first];
+                // Those that came together are one write.
+                while let Some(Some(more)) = acks.next().now_or_never() {
+                    ended.push(more);
+                }
+                for (number, id, acked) in ended {
+                    if acked {
+                        debug!(id, "acknowledged by the hub");
+                        delivered.push(number);
+                    } else {
+                        flying.remove(&number);
                     }
                 }
             }
             () = wake.notified() => {}
-            () = sleep(Duration::from_secs(30)) => {}
+            () = sleep(AGAIN) => {}
+        }
+        if delivered.is_empty() {
+            continue;
+        }
+        match books.outbox_ack(delivered.clone()).await {
+            Ok(()) => {
+                for number in delivered.drain(..) {
+                    flying.remove(&number);
+                }
+            }
+            Err(failed) => {
+                warn!(error = %failed, "acknowledged events stay in the outbox; the next start may send them again");
+            }
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
+use slice_core::heal::gate::HoldReason;
 use slice_core::judge::{Finding, RemedyAction};
 use slice_core::model::ServiceKey;
 
@@ -16,6 +17,9 @@ use super::way::Way;
 use crate::client;
 use crate::serve::ControlReply;
 use crate::settings::{Loaded, Span};
+
+/// How long a canary that is being asked is waited for.
+const CANARY: Duration = Duration::from_secs(15);
 
 /// After a CI/CD deployment: heals the stale slices whose creationTimestamp is older than that,
 /// through the same gate as `run`. A right slice is never touched, whatever its age. Exit code: 0
@@ -83,9 +87,18 @@ pub async fn run(args: Args, loaded: Loaded) -> anyhow::Result<ExitCode> {
     let mut all = ExitCode::SUCCESS;
     for service in stale.keys() {
         // One after the other: the module heals one Service at a time, and says busy meanwhile.
+        let begun = Instant::now();
         let mut reply = way.heal(service, None, false).await?;
         for _ in 0..60 {
-            if reply != ControlReply::Busy {
+            // With much stale at once the canary is asked first, and answers within seconds.
+            let asked = matches!(
+                &reply,
+                ControlReply::Held {
+                    reason: HoldReason::CanaryFailed,
+                    ..
+                } if begun.elapsed() < CANARY
+            );
+            if reply != ControlReply::Busy && !asked {
                 break;
             }
             tokio::time::sleep(Duration::from_secs(2)).await;

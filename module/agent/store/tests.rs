@@ -8,7 +8,8 @@ use serde_json::json;
 use slice_core::event::{EventType, HealOutcome};
 use slice_core::heal::policy::Step;
 use slice_core::heal::record::{Charge, Ended, Intent};
-use slice_core::judge::RemedyAction;
+use slice_core::heal::story::Story;
+use slice_core::judge::{FindingKind, RemedyAction, Severity};
 use slice_core::model::ServiceKey;
 
 use super::*;
@@ -280,6 +281,44 @@ async fn old_charges_and_slices_leave() {
         ("s59", "s10")
     );
     assert_eq!(deleted[0].object, json!({"n": 59}));
+}
+
+#[tokio::test]
+async fn an_incident_is_kept_once_as_it_was_last_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let incident = |n: usize, attempts| {
+        Record::Incident(Box::new(IncidentRecord {
+            id: format!("i-{n}"),
+            service: ServiceKey::new("line1", "m"),
+            slice: None,
+            kind: FindingKind::GhostEndpoint,
+            severity: Severity::Critical,
+            message: String::new(),
+            opened: at(1),
+            closed: None,
+            attempts,
+            action: RemedyAction::None,
+            outcome: None,
+            held: None,
+            seconds: 0.0,
+            story: Story::default(),
+        }))
+    };
+    let mut records: Vec<Record> = (0..120).map(|n| incident(n, 1)).collect();
+    records.push(incident(60, 2));
+    store
+        .commit(Batch {
+            records,
+            ..Batch::default()
+        })
+        .await
+        .unwrap();
+    let kept = store.incidents().await.unwrap();
+    assert_eq!(kept.len(), 100);
+    assert_eq!((kept[0].id.as_str(), kept[0].attempts), ("i-60", 2));
+    assert_eq!(kept.iter().filter(|i| i.id == "i-60").count(), 1);
+    assert_eq!(kept[1].id, "i-119");
 }
 
 #[tokio::test]

@@ -13,11 +13,12 @@ mod rig;
 use rig::{Character, Rig, SVC, key, slice_name};
 use slice_core::engine::HealthState;
 use slice_core::event::{
-    CanaryAnswer, EventType, HealOutcome, Input, LeaseAnswer, Link, Outcome, Reply,
+    Act, CanaryAnswer, EventType, HealOutcome, Input, LeaseAnswer, Link, Outcome, Reply,
 };
+use slice_core::heal::gate::HoldReason;
 use slice_core::heal::policy::{Mode, Policy, Step};
 use slice_core::heal::record::{Charge, History, Intent, Record};
-use slice_core::model::Kind;
+use slice_core::model::{Kind, ServiceKey};
 
 fn state(rig: &Rig) -> HealthState {
     rig.engine.status(rig.now).health.state
@@ -205,6 +206,35 @@ fn much_staleness_and_a_dead_controller_is_one_finding_and_no_write() {
             .any(|(k, _)| k.as_str() == "ControllerDown")
     );
     assert_eq!(status.health.state, HealthState::Blocked);
+}
+
+#[test]
+fn much_staleness_in_mode_observe_writes_nothing_not_even_a_question() {
+    for closed in [false, true] {
+        let mut rig = many(Character::Deaf, CanaryAnswer::Answered);
+        let hold = (HoldReason::Hold, "hold \"audit\"".to_owned());
+        rig.feed(Input::Policy(Box::new(Policy {
+            mode: if closed { Mode::Heal } else { Mode::Observe },
+            closed: closed.then_some(hold),
+            ..Policy::default()
+        })));
+        rig.pass(300.0);
+        assert!(rig.acts.is_empty(), "{:?}", rig.acts);
+        // A person who asks for a heal asks for the question as well.
+        let service = ServiceKey::new(rig::NS, "svc-00");
+        let heal = |rig: &mut Rig| rig.heal_of(&service);
+        let Reply::Held { reason, .. } = heal(&mut rig) else {
+            panic!()
+        };
+        if closed {
+            assert_eq!(reason, HoldReason::Hold);
+            assert!(rig.acts.is_empty(), "{:?}", rig.acts);
+            continue;
+        }
+        assert_eq!(reason, HoldReason::CanaryFailed);
+        assert_eq!(rig.acts, [Act::Canary]);
+        assert!(matches!(heal(&mut rig), Reply::Accepted { .. }));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Engine;
 use crate::event::{Act, ActionId, CanaryAnswer, Now, Outcome, Output};
 use crate::heal::incident::Incident;
+use crate::heal::policy::Mode;
 use crate::judge::{self, Finding, FindingKind, Remedy, RemedyAction, Severity};
 
 /// How long an answer counts.
@@ -69,6 +70,14 @@ impl Engine {
             self.canary.down = None;
             return;
         }
+        // Asking is a write: `observe`, a hold and a closed window make none.
+        if self.policy.mode == Mode::Heal && self.policy.closed.is_none() {
+            self.ask_canary(now, out);
+        }
+    }
+
+    /// Asks the canary unless its last answer still counts.
+    pub(super) fn ask_canary(&mut self, now: Now, out: &mut Vec<Output>) {
         let due = self.canary.next_due().is_none_or(|at| now.mono >= at);
         if due && self.canary.pending.is_none() && self.policy.canary && self.links.synced() {
             self.canary.pending = Some(self.act(Act::Canary, out));

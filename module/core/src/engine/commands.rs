@@ -70,6 +70,10 @@ impl Engine {
                 Reply::Busy
             };
         }
+        if self.policy.closed.is_none() && self.guard_tripped(now) {
+            // In mode `observe` nobody else asks.
+            self.ask_canary(now, out);
+        }
         if let Err((reason, detail, _)) = self.may_write(key, now) {
             return Reply::Held { reason, detail };
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::event::{Event, EventType, HealEvent, HealOutcome, Now, Outcome, Output, Reason};
-use crate::heal::budget::MAX_COOL_DOWN;
 use crate::heal::gate::HoldReason;
 use crate::heal::incident::Incident;
 use crate::heal::judged::Judged;
@@ -19,9 +18,9 @@ use crate::model::ServiceKey;
 use super::incidents::{HELD_AGAIN, keep};
 use super::status::LastHeal;
 
-/// How long at most until it is looked at again whether a controller is still wedged. A look writes
-/// nothing.
-const WEDGED_AGAIN: Duration = Duration::from_secs(600);
+/// How long at most until a heal that was held back on its way is tried again: whoever has mended what
+/// held it should not have to wait for longer. The budgets hold all the same.
+const HELD_LONGEST: Duration = Duration::from_secs(600);
 
 impl Engine {
     /// Tells the ladder that time has passed or that its Service looks different now.
@@ -134,12 +133,11 @@ impl Engine {
         };
         incident.wedged |= wedged;
         incident.held_on_the_way = true;
-        let longest = if wedged { WEDGED_AGAIN } else { MAX_COOL_DOWN };
         let attempts = incident.attempts;
         let wait = if active.ladder.wrote() || wedged {
             let doublings = incident.attempts.saturating_sub(1).min(16);
             let wait = self.policy.pace.cool_down.saturating_mul(1 << doublings);
-            wait.min(longest)
+            wait.min(HELD_LONGEST)
         } else {
             // Several modules that wait for one Lease must not come back at the same moment.
             HELD_AGAIN + self.jitter(key, attempts)

@@ -21,7 +21,7 @@ const BREAKER_FAILURES: usize = 3;
 /// How long the breaker stays open after the last of them.
 const BREAKER_OPEN: SignedDuration = SignedDuration::from_mins(10);
 /// The longest cool-down of a Service.
-pub(crate) const MAX_COOL_DOWN: Duration = Duration::from_secs(3600);
+const MAX_COOL_DOWN: Duration = Duration::from_secs(3600);
 
 /// The books on past heals.
 #[derive(Clone, Debug, Default)]

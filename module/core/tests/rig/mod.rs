@@ -237,8 +237,16 @@ impl Rig {
     }
 
     pub fn heal_by_hand(&mut self, dry_run: bool) -> Reply {
+        self.ask_heal(key(), dry_run)
+    }
+
+    pub fn heal_of(&mut self, service: &ServiceKey) -> Reply {
+        self.ask_heal(service.clone(), false)
+    }
+
+    fn ask_heal(&mut self, service: ServiceKey, dry_run: bool) -> Reply {
         let request = Request::Heal {
-            service: key(),
+            service,
             action: None,
             dry_run,
         };
