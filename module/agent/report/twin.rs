@@ -18,6 +18,8 @@ pub const SCHEMA: &str = "slice-healer/twin/v1";
 pub const LIMIT: usize = 8 * 1024;
 /// The longest text anywhere in it.
 const LONGEST_TEXT: usize = 256;
+/// The longest text of what forbids writing: the whole document has little room to spare.
+const LONGEST_CLOSED: usize = 96;
 /// Said of a setting whose value does not fit.
 const NOT_SHOWN: &str = "too long to be shown here; `slice-healer config` does";
 
@@ -121,7 +123,7 @@ pub fn document(
     if let Some((reason, detail)) = &status.closed {
         document["closed"] = json!({
             "reason": reason.as_str(),
-            "detail": cut(detail, LONGEST_TEXT),
+            "detail": cut(detail, LONGEST_CLOSED),
         });
     }
     if let Some(node) = &cluster.node {
