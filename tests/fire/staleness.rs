@@ -26,8 +26,9 @@ use crate::support::wait::{Look, eventually};
 
 /// How long a heal may take on a slow machine, with others before it.
 const LONG: Duration = Duration::from_secs(180);
-/// By then the controller would not have come back by itself.
-const BACK_OFF: Duration = Duration::from_secs(240);
+/// Until then the controller would not come back by itself. More, and it would often have to be driven
+/// past the 15 failures at which it counts anew.
+const BACK_OFF: Duration = Duration::from_secs(60);
 
 /// What happens to a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,17 +70,16 @@ async fn back_off(
     Ok(())
 }
 
-/// Makes it stale; returns since when it is.
+/// Makes it stale; returns since when nothing changes any more, and nothing but a nudge is wanting.
 async fn inject(plane: &ControlPlane, event: Event, state: &mut Stale) -> Result<Instant> {
     match event {
         Event::BackOff => {
             let ban = WriteBan::impose(plane, &state.namespace).await?;
             let since = Timestamp::now();
             state.redeploy().await?;
-            let begun = Instant::now();
             back_off(plane, state, since, "2.1").await?;
             ban.lift().await?;
-            Ok(begun)
+            Ok(Instant::now())
         }
         Event::UntrackedDelete => {
             let begun = Instant::now();
@@ -101,10 +101,9 @@ async fn inject(plane: &ControlPlane, event: Event, state: &mut Stale) -> Result
                 let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
                 api.patch(&name, &PatchParams::default(), &patch).await?;
             }
-            let begun = Instant::now();
             back_off(plane, state, since, "2.0").await?;
             ban.lift().await?;
-            Ok(begun)
+            Ok(Instant::now())
         }
         Event::TerminalPod => {
             state.finish_pod(0).await?;
