@@ -161,6 +161,7 @@ differential-oldest SERVICES="300" SEED="20261130":
 
 # fuzzes the loader and the judge for so many seconds each; needs cargo-fuzz and clang's or gcc's runtime
 fuzz-judge SECONDS="600":
+    mkdir -p fuzz/corpus/dump_text
     RUSTC_BOOTSTRAP=1 cargo fuzz run dump_text fuzz/corpus/dump_text tests/cases -- \
         -max_total_time={{ SECONDS }} -len_control=0 -max_len=65536 -timeout=20 -rss_limit_mb=1024
     RUSTC_BOOTSTRAP=1 cargo fuzz run dump_tree -- \
@@ -168,8 +169,8 @@ fuzz-judge SECONDS="600":
 
 # fuzzes the journal reader for so many seconds each, with corrupted files of every variant; needs cargo-fuzz
 fuzz-journal SECONDS="900":
-    fuzz/journals.sh fuzz/corpus/real
+    fuzz/journals.sh fuzz/corpus/real && mkdir -p fuzz/corpus/journal_bytes
     FUZZ_JOURNALS=fuzz/corpus/real RUSTC_BOOTSTRAP=1 cargo fuzz run journal_edits -- \
         -max_total_time={{ SECONDS }} -len_control=0 -max_len=200 -timeout=20 -rss_limit_mb=1024
-    RUSTC_BOOTSTRAP=1 cargo fuzz run journal_bytes -- \
-        -max_total_time={{ SECONDS }} -len_control=0 -max_len=65536 -timeout=20 -rss_limit_mb=1024
+    RUSTC_BOOTSTRAP=1 cargo fuzz run journal_bytes fuzz/corpus/journal_bytes fuzz/corpus/real -- \
+        -max_total_time={{ SECONDS }} -len_control=0 -max_len=8388608 -timeout=20 -rss_limit_mb=1024
