@@ -56,6 +56,10 @@ journal-long:
 idle SECONDS="600":
     IDLE_SECONDS={{ SECONDS }} cargo test --test tests -- --nocapture idle::
 
+# the outbox test with 200 kills, and with other moments than CI's
+outbox-long KILLS="200" SEED="20261201":
+    OUTBOX_KILLS={{ KILLS }} OUTBOX_SEED={{ SEED }} cargo test --test tests -- --nocapture outbox_kill
+
 # our journal reader beside libsystemd and journalctl: a generated journal of 1,000,000 entries, then following a journald
 bench-journal:
     #!/usr/bin/env bash

@@ -8,8 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,6 +15,7 @@ use serde_json::Value;
 use slice_healer::store::{Limits, Store};
 
 use crate::support::journald::Journald;
+use crate::support::lines::{RULES, Writer};
 use crate::support::module::{Module, Setup};
 use crate::support::wait::{Look, eventually};
 
@@ -26,68 +25,6 @@ const LIMITS: Limits = Limits {
     bytes: 1 << 30,
     messages: 1_000_000,
 };
-
-/// Lines that name one Service each, and one line that only repeats itself and is counted.
-const RULES: &str = r#"
-[rules.named]
-severity = "warning"
-pattern = '^stale (?P<service>s[0-9]+)$'
-fields = { SYSLOG_IDENTIFIER = ["edge"] }
-
-[rules.repeated]
-severity = "warning"
-pattern = '^again$'
-fields = { SYSLOG_IDENTIFIER = ["edge"] }
-
-[rules.last]
-severity = "warning"
-pattern = '^that was all$'
-fields = { SYSLOG_IDENTIFIER = ["edge"] }
-"#;
-
-/// Writes both kinds of line in turn, and has journald rotate now and then.
-struct Writer {
-    thread: JoinHandle<Result<()>>,
-    stop: Arc<AtomicBool>,
-    written: Arc<AtomicU64>,
-}
-
-impl Writer {
-    fn start(journald: Arc<Journald>) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let written = Arc::new(AtomicU64::new(0));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&written));
-        let client = journald.client()?;
-        let thread = std::thread::spawn(move || {
-            let send = |text: &str| {
-                client.send(&[("SYSLOG_IDENTIFIER", b"edge"), ("MESSAGE", text.as_bytes())])
-            };
-            while !stopped.load(Ordering::Relaxed) {
-                let n = count.load(Ordering::Relaxed);
-                send(&format!("stale s{n}"))?;
-                send("again")?;
-                count.store(n + 1, Ordering::Relaxed);
-                if n % 100 == 99 {
-                    journald.signal("USR2")?;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            send("that was all")
-        });
-        Ok(Self {
-            thread,
-            stop,
-            written,
-        })
-    }
-
-    /// How many pairs of lines were written.
-    fn finish(self) -> Result<u64> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().ok().context("the writer panicked")??;
-        Ok(self.written.load(Ordering::Relaxed))
-    }
-}
 
 fn setup(journald: &Journald, rules: &Path) -> Setup {
     Setup::new(Path::new("/nonexistent/kubeconfig"))
@@ -165,7 +102,7 @@ async fn each_entry_is_told_once_however_often_the_module_is_killed() -> Result<
     let rules = folder.path().join("rules.toml");
     std::fs::write(&rules, RULES)?;
     let mut module = setup(&journald, &rules).start()?;
-    let writer = Writer::start(Arc::clone(&journald))?;
+    let writer = Writer::start(Arc::clone(&journald), Duration::from_millis(5))?;
     for round in 1..=kills {
         module = die(module, round).await?;
     }

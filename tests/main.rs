@@ -34,6 +34,7 @@ mod lab_cluster;
 mod lab_stories;
 mod module_process;
 mod mutation;
+mod outbox_kill;
 mod peers;
 mod plug_and_play;
 mod real_actions;

@@ -13,6 +13,7 @@ pub mod controlplane;
 pub mod dtdl;
 pub mod ground;
 pub mod journald;
+pub mod lines;
 pub mod module;
 pub mod netns;
 pub mod objects;

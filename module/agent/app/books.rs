@@ -50,6 +50,7 @@ impl Books {
     /// As the store.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let Some(store) = &self.0 else { return Ok(()) };
+        let now = Timestamp::now();
         let events = batch
             .messages
             .into_iter()
@@ -59,6 +60,7 @@ impl Books {
                 output: m.output.to_owned(),
                 properties: m.properties,
                 body: m.body,
+                accepted_at: Some(now),
             })
             .collect();
         let batch = StoreBatch {
@@ -141,6 +143,17 @@ impl Books {
         match &self.0 {
             Some(store) => store.outbox_ack(numbers).await,
             None => Ok(()),
+        }
+    }
+
+    /// Gives up the messages that were accepted before a moment; how many.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn outbox_expire(&self, before: Timestamp) -> Result<u64, StoreError> {
+        match &self.0 {
+            Some(store) => store.outbox_expire(before).await,
+            None => Ok(0),
         }
     }
 

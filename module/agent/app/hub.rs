@@ -1,31 +1,16 @@
-//! The hub's side: starts the module client, hands its events to the pump, and empties the outbox
-//! into it. A message leaves the outbox only when the hub has acknowledged it.
+//! The hub's side: how it is reached, starting the module client, and handing its events to the pump.
+//! What is sent to it is in `outbox.rs` and `twin.rs`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use futures::FutureExt as _;
-use futures::stream::{FuturesUnordered, StreamExt};
-use slice_hub::{Client, Config, Credentials, Handle, SendError, Telemetry, Timings};
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{sleep, timeout};
+use slice_hub::{Client, Config, Credentials, Handle, Timings};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::info;
 
 use super::Incoming;
-use super::books::Books;
 use crate::report::model;
 use crate::settings::{Enabled, Settings};
-use crate::store::Outgoing;
-
-/// Messages handed to the client at one time.
-const IN_FLIGHT: usize = 8;
-/// How long one message may wait for a place in the client before the outbox is looked at anew.
-const PLACE: Duration = Duration::from_secs(5);
-
-/// How long until the outbox is looked at anew although nothing was told.
-const AGAIN: Duration = Duration::from_secs(30);
 
 /// Variables as the process environment has them.
 pub type Vars = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -131,100 +116,4 @@ pub fn start(config: Config, tx: mpsc::Sender<Incoming>, stop: &CancellationToke
         }
     });
     Hub { handle, workload }
-}
-
-/// Empties the outbox into the client for as long as the process lives. `wake` is notified when
-/// something was put in.
-pub async fn send_outbox(handle: Handle, books: Books, wake: Arc<Notify>) {
-    // Handed to the client, and not taken out of the outbox yet.
-    let mut flying: HashSet<u64> = HashSet::new();
-    // Of them, those that the hub has: where the disk does not take that, they must not be sent again
-    // and again meanwhile.
-    let mut delivered: Vec<u64> = Vec::new();
-    let mut acks = FuturesUnordered::new();
-    loop {
-        if flying.len() < IN_FLIGHT {
-            match books.outbox_peek(IN_FLIGHT * 2).await {
-                Ok(messages) => {
-                    for message in messages {
-                        let number = message.number;
-                        if flying.len() >= IN_FLIGHT || flying.contains(&number) {
-                            continue;
-                        }
-                        let id = message.message.id.clone();
-                        let place = handle.send_telemetry(telemetry(message.message));
-                        match timeout(PLACE, place).await {
-                            Ok(Ok(ack)) => {
-                                flying.insert(number);
-                                acks.push(async move { (number, id, ack.await.is_ok()) });
-                            }
-                            Ok(Err(SendError::Stopped)) => return,
-                            Ok(Err(cannot)) => {
-                                // It can never be sent; keeping it would block what follows.
-                                error!(id, error = %cannot, "event dropped from the outbox");
-                                let _ = books.outbox_ack(vec![number]).await;
-                            }
-                            Err(_) => break,
-                        }
-                    }
-                }
-                Err(failed) => {
-                    warn!(error = %failed, "the outbox cannot be read; trying again");
-                    sleep(PLACE).await;
-                }
-            }
-        }
-        tokio::select! {
-            Some(first) = acks.next(), if !acks.is_empty() => {
-                let mut ended = vec![first];
-                // Those that came together are one write.
-                while let Some(Some(more)) = acks.next().now_or_never() {
-                    ended.push(more);
-                }
-                for (number, id, acked) in ended {
-                    if acked {
-                        debug!(id, "acknowledged by the hub");
-                        delivered.push(number);
-                    } else {
-                        flying.remove(&number);
-                    }
-                }
-            }
-            () = wake.notified() => {}
-            () = sleep(AGAIN) => {}
-        }
-        if delivered.is_empty() {
-            continue;
-        }
-        match books.outbox_ack(delivered.clone()).await {
-            Ok(()) => {
-                for number in delivered.drain(..) {
-                    flying.remove(&number);
-                }
-            }
-            Err(failed) => {
-                warn!(error = %failed, "acknowledged events stay in the outbox; the next start may send them again");
-            }
-        }
-    }
-}
-
-fn telemetry(message: Outgoing) -> Telemetry {
-    Telemetry {
-        id: message.id,
-        output: Some(message.output),
-        content_type: Some("application/json".to_owned()),
-        content_encoding: Some("utf-8".to_owned()),
-        component: Some(model::EVENTS.to_owned()),
-        created_at: happened_at(&message.body),
-        properties: message.properties,
-        body: message.body.into(),
-    }
-}
-
-/// The hub may see a message days after it happened.
-fn happened_at(body: &str) -> Option<SystemTime> {
-    let body: serde_json::Value = serde_json::from_str(body).ok()?;
-    let at: jiff::Timestamp = body.get("at")?.as_str()?.parse().ok()?;
-    Some(at.into())
 }

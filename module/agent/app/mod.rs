@@ -6,6 +6,7 @@ mod books;
 mod ends;
 mod holds;
 pub mod hub;
+mod outbox;
 mod pump;
 mod rights;
 mod served;
@@ -176,9 +177,10 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     let mut journal = ear.listen(pump.journal_settings());
     let beat = health.task("engine");
     served::start(&settings, &metrics, &health, &tx, &parts_stop, boot.on_http).await;
-    let outbox = hub.as_ref().map(|h| {
+    let sender = hub.as_ref().map(|h| {
         let wake = Arc::clone(&pump.outbox_filled);
-        tokio::spawn(hub::send_outbox(h.handle.clone(), books.clone(), wake))
+        let sending = outbox::Sending::of(&settings);
+        tokio::spawn(outbox::send(h.handle.clone(), books.clone(), wake, sending))
     });
 
     let mut end = End::Drained;
@@ -213,7 +215,7 @@ pub async fn run(boot: Boot, stop: CancellationToken) -> anyhow::Result<End> {
     }
     health.drain();
     drain(&mut pump, &mut rx, hub.as_ref(), &parts_stop).await;
-    for task in outbox
+    for task in sender
         .into_iter()
         .chain([supply_task, ends_task, rights_task])
     {

@@ -106,6 +106,8 @@ pub struct Reported {
     beat: Instant,
     heartbeat: Duration,
     ends: Ends,
+    /// The spacing that the client has been told.
+    interval: Option<Duration>,
 }
 
 impl Reported {
@@ -123,6 +125,7 @@ impl Reported {
             beat: Instant::now(),
             heartbeat,
             ends: Ends::default(),
+            interval: None,
         }
     }
 
@@ -151,6 +154,11 @@ impl Reported {
 
     /// Reports if something changed or the heartbeat is due.
     pub fn update(&mut self, handle: &Handle, status: &Status, desired: &Desired) {
+        // The twin itself may set how often it is reported.
+        let interval = desired.in_force().report.min_interval.0;
+        if self.interval != Some(interval) && handle.try_set_report_interval(interval) {
+            self.interval = Some(interval);
+        }
         let due = self.beat.elapsed() >= self.heartbeat;
         let same = self
             .rendered

@@ -197,7 +197,7 @@ impl Metrics {
         );
         registry.register(
             "slice_healer_outbox_dropped",
-            "Telemetry messages dropped because the outbox was full",
+            "Telemetry messages dropped because the outbox was full or they had waited too long",
             metrics.outbox_dropped.clone(),
         );
         registry.register(

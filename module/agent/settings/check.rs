@@ -35,6 +35,7 @@ impl Settings {
         let mut wrong = Vec::new();
         self.check_labels(&mut wrong);
         self.check_names(&mut wrong);
+        self.check_sending(&mut wrong);
         self.check_pace(&mut wrong);
         self.check_rules_and_probes(&mut wrong);
         wrong
@@ -108,6 +109,22 @@ impl Settings {
                     format!("{value} is too small, at least {least}"),
                 ));
             }
+        }
+    }
+
+    fn check_sending(&self, wrong: &mut Vec<(Path, String)>) {
+        let hour = std::time::Duration::from_secs(3600);
+        if self.store.outbox_age.0 < hour {
+            wrong.push((
+                Path::new(["store", "outbox_age"]),
+                "at least PT1H is needed: a hub may be away for longer than a moment".to_owned(),
+            ));
+        }
+        if self.report.telemetry_per_second == 0 {
+            wrong.push((
+                Path::new(["report", "telemetry_per_second"]),
+                "at least 1 is needed".to_owned(),
+            ));
         }
     }
 

@@ -329,6 +329,8 @@ pub struct ReportSettings {
     /// The least severity that becomes telemetry.
     #[schemars(with = "String", extend("enum" = ["critical", "warning", "info"]))]
     pub telemetry_min_severity: Severity,
+    /// Telemetry messages a second, on average.
+    pub telemetry_per_second: u32,
     /// Earliest renewal of `reportedAt`.
     pub heartbeat_min: Span,
     /// Latest renewal of `reportedAt`.
@@ -357,6 +359,8 @@ pub struct StoreSettings {
     pub outbox_bytes: u64,
     /// Telemetry waiting for the hub, in messages.
     pub outbox_messages: u64,
+    /// How long telemetry may wait for the hub.
+    pub outbox_age: Span,
 }
 
 /// Section `dbus`.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use redb::backends::FileBackend;
-use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageError, TableError};
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError, TableError,
+};
 
 use super::backend::{Counting, Written};
 use super::tables::{FORMAT, FORMAT_KEY, Fault, NUMBERS};
@@ -21,7 +23,8 @@ const CACHE: usize = 512 * 1024;
 const KEPT: usize = 3;
 
 /// Why a file is of no use.
-enum Refused {
+#[derive(Debug)]
+pub(super) enum Refused {
     Damaged(String),
     Error(StoreError),
 }
@@ -57,6 +60,12 @@ fn try_open(path: &Path, written: &Written) -> Result<Database, Refused> {
     let backend = FileBackend::new(file)
         .map_err(|error| sort(path, error))
         .map(|file| Counting::new(file, written.clone()))?;
+    let database = on_backend(path, backend)?;
+    Ok((database, written))
+}
+
+/// The database on what is under it; made and stamped where there is none.
+pub(super) fn on_backend(path: &Path, backend: impl StorageBackend) -> Result<Database, Refused> {
     let mut builder = Builder::new();
     builder
         .set_cache_size(CACHE)

@@ -9,12 +9,15 @@ mod outbox;
 mod tables;
 
 #[cfg(test)]
+mod power_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use redb::Database;
 use serde_json::Value;
 use slice_core::heal::record::{DeletedSlice, History, Record};
@@ -111,7 +114,7 @@ pub struct Stats {
     pub outbox_messages: u64,
     /// Their bytes.
     pub outbox_bytes: u64,
-    /// Messages dropped by this process because the outbox was full.
+    /// Messages dropped by this process because the outbox was full or they had waited too long.
     pub outbox_dropped: u64,
     /// Bytes that this process wrote to the file.
     pub written_bytes: u64,
@@ -204,6 +207,23 @@ impl Store {
         self.run(move |shared| {
             shared
                 .with(|database| shared.outbox.ack(database, &numbers))
+                .map_err(|fault| fault.into_error("shorten the outbox"))
+        })
+        .await
+    }
+
+    /// Gives up the messages that were accepted before a moment, counted as dropped; how many.
+    ///
+    /// # Errors
+    /// The disk fails; they are still there.
+    pub async fn outbox_expire(&self, before: Timestamp) -> Result<u64, StoreError> {
+        if self.shared.outbox.count() == 0 {
+            return Ok(0);
+        }
+        self.run(move |shared| {
+            shared
+                .outbox
+                .expire(&shared.database, before)
                 .map_err(|fault| fault.into_error("shorten the outbox"))
         })
         .await

@@ -1,9 +1,10 @@
 //! Telemetry on its way to the hub. Accepted means on disk; it leaves when the hub has it, or when
 //! the outbox is full, in the order of the contract: the oldest `status`, the oldest `signal`, the
-//! oldest.
+//! oldest; or when it has waited for longer than the settings allow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jiff::Timestamp;
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableError, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use slice_core::event::EventType;
@@ -33,6 +34,9 @@ pub struct Outgoing {
     pub properties: Vec<(String, String)>,
     /// The body, JSON text.
     pub body: String,
+    /// When it was accepted, by the clock of then; absent in what earlier versions have left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_at: Option<Timestamp>,
 }
 
 /// A message that waits.
@@ -179,7 +183,38 @@ impl Outbox {
         Ok(waiting)
     }
 
+    /// Looks at the oldest of each table first, so that nothing is written when nothing is old.
+    pub(super) fn expire(&self, database: &Database, before: Timestamp) -> Result<u64, Fault> {
+        let mut old = Vec::new();
+        {
+            let read = database.begin_read()?;
+            for definition in OUTBOX {
+                let table = match read.open_table(definition) {
+                    Ok(table) => table,
+                    Err(TableError::TableDoesNotExist(_)) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                for entry in table.iter()? {
+                    let (number, value) = entry?;
+                    if !is_older(value.value(), before) {
+                        break;
+                    }
+                    old.push(number.value());
+                }
+            }
+        }
+        if old.is_empty() {
+            return Ok(0);
+        }
+        let change = self.remove(database, &old, true)?;
+        Ok(change.dropped)
+    }
+
     pub(super) fn ack(&self, database: &Database, numbers: &[u64]) -> Result<(), Fault> {
+        self.remove(database, numbers, false).map(|_| ())
+    }
+
+    fn remove(&self, database: &Database, numbers: &[u64], dropped: bool) -> Result<Change, Fault> {
         let write = database.begin_write()?;
         let mut change = Change::default();
         for definition in OUTBOX {
@@ -193,12 +228,32 @@ impl Outbox {
         }
         if change.gone == 0 {
             write.abort()?;
-            return Ok(());
+            return Ok(change);
+        }
+        if dropped {
+            change.dropped = change.gone;
         }
         write.commit()?;
         self.settle(change);
-        Ok(())
+        Ok(change)
     }
+}
+
+/// Before this the clock of a device without a battery had not been set (2025-01-01): such a message
+/// may be a minute old.
+const CLOCK_SET: Timestamp = Timestamp::constant(1_735_689_600, 0);
+
+#[derive(Deserialize)]
+struct Accepted {
+    accepted_at: Option<Timestamp>,
+}
+
+fn is_older(value: &[u8], before: Timestamp) -> bool {
+    // What cannot be read is for `peek` to tell.
+    serde_json::from_slice::<Accepted>(value)
+        .ok()
+        .and_then(|message| message.accepted_at)
+        .is_some_and(|at| at >= CLOCK_SET && at < before)
 }
 
 fn pop(table: &mut Table<'_, u64, &'static [u8]>) -> Result<Option<u64>, Fault> {

@@ -195,6 +195,15 @@ impl Handle {
         let _ = self.control.send(Control::ReportInterval(interval)).await;
     }
 
+    /// As [`Self::set_report_interval`], without waiting; false when it was not taken and is to be
+    /// tried again.
+    #[must_use]
+    pub fn try_set_report_interval(&self, interval: Duration) -> bool {
+        self.control
+            .try_send(Control::ReportInterval(interval))
+            .is_ok()
+    }
+
     /// Asks the hub for the whole twin soon, besides the times when the client does so by itself.
     pub async fn refresh_twin(&self) {
         let _ = self.control.send(Control::AskTwin).await;

@@ -11,7 +11,7 @@
 //! | `PUT /modules/{m}/desired`, `PATCH …` | replaces, patches; `{"version": N}` |
 //! | `POST /modules/{m}/methods/{name}?timeoutMs=N&connectMs=N` | calls a method with the body |
 //! | `POST /modules/{m}/inputs/{input}` | puts the body on an input |
-//! | `POST /drop`, `/stop`, `/start`, `/restart`, `/rotate`, `/wipe`, `/advance?seconds=N` | as the methods of [`Edge`] |
+//! | `POST /drop`, `/stop`, `/start`, `/restart`, `/rotate`, `/wipe`, `/advance?seconds=N`, `/resetClock` | as the methods of [`Edge`] |
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -251,6 +251,7 @@ async fn act(
         "restart" => edge.restart().await?,
         "rotate" => edge.rotate_certificates().await?,
         "wipe" => edge.wipe_store(),
+        "resetClock" => edge.reset_clock(),
         "advance" => edge.advance_clock(Duration::from_secs(amount.seconds)),
         other => {
             return Err(Failure(

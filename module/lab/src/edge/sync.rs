@@ -69,6 +69,8 @@ pub(crate) async fn expire_tokens(world: Arc<World>) {
     let mut changes = world.changes();
     let mut last = world.clock.now();
     loop {
+        // The clock may have been set back.
+        last = last.min(world.clock.now());
         let left = tick - world.clock.now().duration_since(last);
         let Ok(left) = Duration::try_from(left) else {
             last = world.clock.now();
