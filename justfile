@@ -60,6 +60,14 @@ idle SECONDS="600":
 outbox-long KILLS="200" SEED="20261201":
     OUTBOX_KILLS={{ KILLS }} OUTBOX_SEED={{ SEED }} cargo test --test tests -- --nocapture outbox_kill
 
+# the module and the Python SDK over a link that is cut, slow and lossy, after IoT Edge's own connectivity
+# tests; prints the figures. About 12 minutes
+connectivity:
+    tests/peers/setup.sh
+    cargo build --release
+    CONNECTIVITY=full SLICE_HEALER_BINARY="$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/slice-healer" \
+        cargo test --test tests -- --nocapture connectivity
+
 # our journal reader beside libsystemd and journalctl: a generated journal of 1,000,000 entries, then following a journald
 bench-journal:
     #!/usr/bin/env bash

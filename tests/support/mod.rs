@@ -14,6 +14,7 @@ pub mod dtdl;
 pub mod ground;
 pub mod journald;
 pub mod lines;
+pub mod link;
 pub mod module;
 pub mod netns;
 pub mod objects;

@@ -19,6 +19,8 @@ pub struct Setup {
     variables: BTreeMap<String, String>,
     groups: Vec<PathBuf>,
     deaf_to_file_size: bool,
+    /// A program with arguments that starts the module, in place of starting it directly.
+    starter: Vec<String>,
 }
 
 impl Setup {
@@ -69,6 +71,11 @@ impl Setup {
             shell.arg(binary);
             return shell;
         }
+        if let [program, rest @ ..] = self.starter.as_slice() {
+            let mut command = Command::new(program);
+            command.args(rest).arg(binary);
+            return command;
+        }
         if self.groups.is_empty() {
             return Command::new(binary);
         }
@@ -82,12 +89,25 @@ impl Setup {
         shell
     }
 
+    /// Has the module started by another program, such as one that enters a namespace.
+    pub fn started_by(mut self, starter: Vec<String>) -> Self {
+        self.starter = starter;
+        self
+    }
+
     /// Starts the module.
     ///
     /// # Errors
     /// When the process cannot be started.
     pub fn start(&self) -> Result<Module> {
-        let state = TempDir::new()?;
+        self.start_in(TempDir::new()?)
+    }
+
+    /// Starts the module on a state directory that is there.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_in(&self, state: TempDir) -> Result<Module> {
         Module::start(self.clone(), state)
     }
 }

@@ -74,7 +74,34 @@ impl Peer {
     /// # Errors
     /// When it is not installed or does not start.
     pub fn start(sdk: Sdk, edge: &Edge, more: &[(&str, &str)]) -> Result<Self> {
-        let mut command = sdk.command()?;
+        Self::start_by(&[], sdk, edge, more)
+    }
+
+    /// As [`Self::start`], by another program with arguments, such as one that enters a namespace.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_by(
+        starter: &[String],
+        sdk: Sdk,
+        edge: &Edge,
+        more: &[(&str, &str)],
+    ) -> Result<Self> {
+        let own = sdk.command()?;
+        let mut command = match starter {
+            [] => own,
+            [program, rest @ ..] => {
+                let own = own.as_std();
+                let mut command = Command::new(program);
+                command
+                    .args(rest)
+                    .arg(own.get_program())
+                    .args(own.get_args());
+                let variables = own.get_envs();
+                command.envs(variables.filter_map(|(key, value)| Some((key, value?))));
+                command
+            }
+        };
         command
             .envs(edge.module_env("slice-healer")?)
             .envs(more.iter().copied());

@@ -1,11 +1,13 @@
 //! What the hub brings: desired settings, direct methods, and news of the connection.
 
+use jiff::Timestamp;
 use serde_json::json;
 use slice_core::event::Output;
 use slice_core::heal::story::IncidentRecord;
 use slice_hub::{Event, MethodCall};
 use tracing::{info, warn};
 
+use super::alarm;
 use super::pump::{Pump, Waiting};
 use crate::report::methods::{self, Answer, Asked};
 use crate::serve::{ControlCall, ControlReply, ControlRequest};
@@ -14,6 +16,7 @@ use crate::store::StoreError;
 
 impl Pump {
     pub(super) async fn hub_event(&mut self, event: Event, outputs: &mut Vec<Output>) {
+        outputs.extend(alarm::of(&event, Timestamp::now()).map(Output::Emit));
         match event {
             Event::Desired {
                 version, document, ..
@@ -43,17 +46,8 @@ impl Pump {
             Event::ConnackRefused { code } => {
                 warn!(code, "the hub refuses this module for now; trying again");
             }
-            Event::ReportedRefused { section, status } => {
-                warn!(
-                    section,
-                    status, "the hub refuses a part of the reported document"
-                );
-            }
-            Event::ReportedStuck => warn!(
-                "the hub accepts reported properties but the cloud does not get them; edgeHub's \
-                 store may need to be cleared"
-            ),
-            Event::ReportedRecovered => info!("reported properties reach the cloud again"),
+            // Telling them as telemetry logs them as well.
+            Event::ReportedRefused { .. } | Event::ReportedStuck | Event::ReportedRecovered => {}
             Event::Renewed | Event::ReportedSettled | Event::Input(_) => {}
             _ => {}
         }

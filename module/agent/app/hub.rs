@@ -1,6 +1,7 @@
 //! The hub's side: how it is reached, starting the module client, and handing its events to the pump.
 //! What is sent to it is in `outbox.rs` and `twin.rs`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use slice_hub::{Client, Config, Credentials, Handle, Timings};
@@ -54,7 +55,7 @@ pub fn plan(settings: &Settings, vars: &Vars, timings: Option<Timings>) -> anyho
     }
     let file = settings.hub.connection_string_file.get();
     let config = match file {
-        Some(path) => Some(from_file(path)?),
+        Some(path) => Some(from_file(path, &settings.hub.trusted_roots)?),
         None => Config::from_edge_vars(|name| vars(name))?,
     };
     let Some(mut config) = config else {
@@ -75,12 +76,21 @@ pub fn plan(settings: &Settings, vars: &Vars, timings: Option<Timings>) -> anyho
     Ok(Plan::Connect(Box::new(config)))
 }
 
-fn from_file(path: &str) -> anyhow::Result<Config> {
+/// A module connection string. The certificates are looked at now: a file that is missing would only
+/// show as a connection that never comes.
+fn from_file(path: &str, roots: &Path) -> anyhow::Result<Config> {
     use anyhow::Context;
+    let shown = roots.display();
+    let pem = std::fs::read_to_string(roots).with_context(|| {
+        format!("hub.trusted_roots {shown} cannot be read; name a PEM file with the roots to trust")
+    })?;
+    if !pem.contains("-----BEGIN CERTIFICATE-----") {
+        anyhow::bail!("hub.trusted_roots {shown} holds no certificate in PEM form");
+    }
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("hub.connection_string_file {path} cannot be read"))?;
     let secret = slice_hub::Secret::new(text.trim());
-    let config = Config::from_connection_string(&secret, "/etc/ssl/certs/ca-certificates.crt")
+    let config = Config::from_connection_string(&secret, roots)
         .with_context(|| format!("hub.connection_string_file {path}"))?;
     Ok(config)
 }
@@ -116,4 +126,58 @@ pub fn start(config: Config, tx: mpsc::Sender<Incoming>, stop: &CancellationToke
         }
     });
     Hub { handle, workload }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Loaded;
+
+    const STRING: &str = "HostName=h.net;DeviceId=d;ModuleId=m;SharedAccessKey=a2tra2s=";
+
+    /// What comes of a connection string with these roots.
+    fn planned(roots: &str) -> anyhow::Result<Plan> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("string"), STRING)?;
+        std::fs::write(path("empty.pem"), "no certificate\n")?;
+        std::fs::write(
+            path("roots.pem"),
+            rcgen::generate_simple_self_signed(vec!["root".to_owned()])?
+                .cert
+                .pem(),
+        )?;
+        let env = [
+            ("SLICE_HEALER__HUB__CONNECTION_STRING_FILE", path("string")),
+            ("SLICE_HEALER__HUB__TRUSTED_ROOTS", path(roots)),
+        ];
+        let env = env.map(|(key, value)| (key.to_owned(), value));
+        let vars: Vars = Arc::new(|_| None);
+        plan(&Loaded::load(None, env)?.settings, &vars, None)
+    }
+
+    #[test]
+    fn the_roots_of_a_connection_string_are_a_setting_and_looked_at() {
+        let Ok(Plan::Connect(config)) = planned("roots.pem") else {
+            panic!("a connection was expected")
+        };
+        let Credentials::SharedKey { trusted_roots, .. } = &config.credentials else {
+            panic!("a key was expected")
+        };
+        assert!(trusted_roots.ends_with("roots.pem"));
+        for (roots, why) in [
+            ("nowhere.pem", "cannot be read"),
+            ("empty.pem", "no certificate"),
+        ] {
+            let Err(error) = planned(roots) else {
+                panic!("{roots} was taken")
+            };
+            let text = format!("{error:#}");
+            assert!(
+                text.contains("hub.trusted_roots") && text.contains(why),
+                "{text}"
+            );
+            assert!(!text.contains("a2tra2s"), "{text}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Builds the parts, owns the channels, pumps the engine, supervises, drains. The only place that
 //! knows all parts; it decides nothing about slices.
 
+mod alarm;
 mod ask;
 mod books;
 mod ends;

@@ -93,6 +93,12 @@ impl Settings {
                 "at least one folder is needed".to_owned(),
             ));
         }
+        if !self.hub.trusted_roots.is_absolute() {
+            wrong.push((
+                Path::new(["hub", "trusted_roots"]),
+                "the path must be absolute".to_owned(),
+            ));
+        }
         if !self.store.directory.is_absolute() {
             wrong.push((
                 Path::new(["store", "directory"]),

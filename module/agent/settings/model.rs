@@ -200,6 +200,8 @@ pub struct HubSettings {
     pub gateway_port: u16,
     /// A file with a module connection string, for development outside IoT Edge.
     pub connection_string_file: Unset,
+    /// The certificates trusted with a connection string.
+    pub trusted_roots: PathBuf,
 }
 
 /// Section `grace`.

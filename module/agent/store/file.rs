@@ -60,8 +60,7 @@ fn try_open(path: &Path, written: &Written) -> Result<Database, Refused> {
     let backend = FileBackend::new(file)
         .map_err(|error| sort(path, error))
         .map(|file| Counting::new(file, written.clone()))?;
-    let database = on_backend(path, backend)?;
-    Ok((database, written))
+    on_backend(path, backend)
 }
 
 /// The database on what is under it; made and stamped where there is none.

@@ -222,8 +222,7 @@ impl Store {
         }
         self.run(move |shared| {
             shared
-                .outbox
-                .expire(&shared.database, before)
+                .with(|database| shared.outbox.expire(database, before))
                 .map_err(|fault| fault.into_error("shorten the outbox"))
         })
         .await

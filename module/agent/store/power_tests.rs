@@ -2,7 +2,6 @@
 //! tears the write that it was at. Whatever was accepted before must be there afterwards.
 
 use std::io;
-use std::sync::{Arc, Mutex};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -158,9 +157,10 @@ async fn live(disk: &Disk) -> Vec<Done> {
         .unwrap();
     let store = Store {
         shared: Arc::new(Shared {
-            database,
+            database: Mutex::new(Some(database)),
             written: Written::default(),
             outbox,
+            directory: PathBuf::from("disk"),
             path: PathBuf::from("disk"),
         }),
     };

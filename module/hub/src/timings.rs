@@ -25,6 +25,9 @@ pub struct Timings {
     /// Keep-alive announced in CONNECT, in whole seconds; a ping goes out after half of it without
     /// traffic in one of the two directions.
     pub keep_alive: Duration,
+    /// When an answer is outstanding and the hub has said nothing for this long, a ping asks whether
+    /// it is there at all: after a cut link TCP itself can take a minute to notice.
+    pub ping_when_waiting: Duration,
     /// PINGREQ to PINGRESP.
     pub pingresp: Duration,
     /// Pause between TLS handshake and CONNECT once a CONNECT got lost, as an inclusive range.
@@ -75,6 +78,7 @@ impl Default for Timings {
             puback: s(60),
             write_stall: s(30),
             keep_alive: s(60),
+            ping_when_waiting: s(5),
             pingresp: s(15),
             connect_pause: (ms(50), ms(200)),
             backoff: (s(1), s(120)),

@@ -9,7 +9,8 @@
 //! | `GET /faults`, `PATCH /faults` | faults in force; changes the ones named |
 //! | `GET /modules/{m}/twin` | the cloud's copy |
 //! | `PUT /modules/{m}/desired`, `PATCH …` | replaces, patches; `{"version": N}` |
-//! | `POST /modules/{m}/methods/{name}?timeoutMs=N&connectMs=N` | calls a method with the body |
+//! | `POST /modules/{m}/desired/unnoticed`, `…/send?version=N`, `…/reset?version=N`, `…/storm?count=N&perSecond=N` | a patch whose notice is lost; any body past both layers; another version counter; the body as a patch again and again, with `storm` counted up |
+//! | `POST /modules/{m}/methods/{name}?timeoutMs=N&connectMs=N&encode=B` | calls a method with the body |
 //! | `POST /modules/{m}/inputs/{input}` | puts the body on an input |
 //! | `POST /drop`, `/stop`, `/start`, `/restart`, `/rotate`, `/wipe`, `/advance?seconds=N`, `/resetClock` | as the methods of [`Edge`] |
 
@@ -64,6 +65,7 @@ fn routes(edge: Edge) -> Router {
             "/modules/{module}/desired",
             put(set_desired).patch(patch_desired),
         )
+        .route("/modules/{module}/desired/{how}", post(odd_desired))
         .route("/modules/{module}/methods/{name}", post(method))
         .route("/modules/{module}/inputs/{input}", post(input))
         .route("/{action}", post(act))
@@ -201,10 +203,60 @@ async fn patch_desired(
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct Odd {
+    #[serde(default)]
+    version: u64,
+    #[serde(default)]
+    count: u32,
+    #[serde(default)]
+    per_second: u32,
+}
+
+/// The oddities of versions that a hub can produce.
+async fn odd_desired(
+    State(edge): State<Edge>,
+    Path((module, how)): Path<(String, String)>,
+    Query(odd): Query<Odd>,
+    Json(body): Json<Value>,
+) -> Answer {
+    known(&edge, &module)?;
+    let cloud = edge.cloud_of(&module);
+    let version = match how.as_str() {
+        "unnoticed" => cloud.patch_desired_unnoticed(body)?,
+        "send" => {
+            cloud.send_desired(odd.version, body)?;
+            odd.version
+        }
+        "reset" => {
+            cloud.reset_desired_version(odd.version);
+            odd.version
+        }
+        "storm" => {
+            let patch = |number: u32| {
+                let mut patch = body.clone();
+                if let Value::Object(fields) = &mut patch {
+                    fields.insert("storm".into(), number.into());
+                }
+                patch
+            };
+            cloud.storm(odd.count, odd.per_second, patch).await?
+        }
+        other => {
+            let text = format!("desired properties cannot be changed by `{other}`");
+            return Err(Failure(StatusCode::NOT_FOUND, text));
+        }
+    };
+    Ok(Json(json!({"version": version})))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Timeouts {
     timeout_ms: Option<u64>,
     #[serde(default)]
     connect_ms: u64,
+    #[serde(default)]
+    encode: bool,
 }
 
 async fn method(
@@ -217,6 +269,7 @@ async fn method(
     let mut call = MethodCall::new(name);
     call.module = Some(module);
     call.body = body;
+    call.encode_name = timeouts.encode;
     call.connect_timeout = Duration::from_millis(timeouts.connect_ms);
     if let Some(ms) = timeouts.timeout_ms {
         call.response_timeout = Duration::from_millis(ms);

@@ -90,6 +90,49 @@ async fn the_device_can_be_driven_from_outside() {
 }
 
 #[tokio::test]
+async fn versions_can_be_made_odd_from_outside() {
+    let control = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let edge = Edge::start(EdgeOptions {
+        control,
+        ..EdgeOptions::quick()
+    })
+    .await
+    .unwrap();
+    let at = edge.control().unwrap();
+    let mut raw = Raw::subscribed(&edge, "slice-healer").await;
+    let desired = "/modules/slice-healer/desired";
+    let post =
+        async |how: &str, body: Value| call(at, &format!("POST {desired}/{how}"), body).await;
+
+    assert_eq!(
+        post("unnoticed", json!({"a": 1})).await,
+        (200, json!({"version": 2}))
+    );
+    assert_eq!(edge.cloud().desired(), json!({"a": 1}));
+    // The first that the module hears is what was sent past both layers.
+    assert_eq!(post("send?version=7", json!({"b": 1})).await.0, 200);
+    let heard = raw.next_publish().await;
+    assert!(heard.topic.ends_with("$version=7"), "{}", heard.topic);
+    let storm = post("storm?count=5&perSecond=1000", json!({})).await;
+    assert_eq!(storm, (200, json!({"version": 7})));
+    assert_eq!(edge.cloud().desired()["storm"], 4);
+    assert_eq!(post("reset?version=1", json!({})).await.0, 200);
+    assert_eq!(edge.cloud().desired_version(), 1);
+    assert_eq!(post("explode", json!({})).await.0, 404);
+    let request = "POST /modules/slice-healer/methods/a%20b?timeoutMs=1&encode=true";
+    let (status, answer) = call(at, request, json!({})).await;
+    assert_eq!((status, &answer["errorCode"]), (200, &json!(504_101)));
+    let asked = |view: &slice_lab::edge::View<'_>| {
+        view.journal().any(|p| {
+            p.topic
+                .as_deref()
+                .is_some_and(|t| t.contains("/POST/a%20b/"))
+        })
+    };
+    assert!(edge.look(|view| asked(view)));
+}
+
+#[tokio::test]
 async fn faults_are_patched_by_name() {
     let control = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let edge = Edge::start(EdgeOptions {

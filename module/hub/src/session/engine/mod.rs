@@ -309,10 +309,17 @@ impl Engine {
     }
 
     fn ping_at(&self) -> Option<Instant> {
-        let idle = self.config.timings.keep_alive / 2;
+        let timings = &self.config.timings;
+        let idle = self.last_sent.min(self.last_received) + timings.keep_alive / 2;
+        let waiting = match self.outbox.oldest_sent() {
+            Some(sent) => Some(sent),
+            None => self.twin.is_waiting(Kind::Patch).then_some(self.last_sent),
+        };
+        let suspicious =
+            waiting.map(|since| since.max(self.last_received) + timings.ping_when_waiting);
         self.pong_due
             .is_none()
-            .then(|| self.last_sent.min(self.last_received) + idle)
+            .then(|| suspicious.map_or(idle, |at| at.min(idle)))
     }
 
     pub(crate) fn inform(&mut self, event: Event) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::peer::{Packet, Rig, config, publish};
+use super::peer::{Packet, Rig, config, publish, unsuspicious};
 use crate::{DisconnectReason, Event, State, Telemetry, Urgency};
 
 fn message(id: &str) -> Telemetry {
@@ -91,8 +91,36 @@ async fn a_dead_peer_is_noticed_within_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_takes_no_bytes_is_given_up() {
+async fn silence_while_an_answer_is_due_is_asked_about_soon() {
     let mut rig = Rig::new(config());
+    let mut peer = rig.peer().await;
+    peer.bring_up(json!({"$version": 1}), json!({})).await;
+    assert_eq!(peer.idle(Duration::from_secs(60)).await, None);
+    let _ack = rig
+        .client
+        .handle
+        .send_telemetry(message("m"))
+        .await
+        .unwrap();
+    let since = Instant::now();
+    let _kept_open = peer;
+    let reason = rig
+        .event_of(|e| match e {
+            Event::Disconnected { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .await;
+    assert_eq!(reason, DisconnectReason::PingTimeout);
+    assert!(
+        since.elapsed() <= Duration::from_secs(21),
+        "{:?}",
+        since.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_no_bytes_is_given_up() {
+    let mut rig = Rig::new(unsuspicious());
     let mut peer = rig.peer().await;
     peer.bring_up(json!({"$version": 1}), json!({})).await;
     let big = Telemetry::json("big", "events", &"x".repeat(200_000)).unwrap();
@@ -168,7 +196,7 @@ async fn renewal_is_planned_and_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn renewal_does_not_wait_for_ever_for_an_acknowledgement() {
-    let mut rig = Rig::new(config());
+    let mut rig = Rig::new(unsuspicious());
     *rig.state.renew_after.lock().unwrap() = Some(Duration::from_secs(100));
     let mut peer = rig.peer().await;
     peer.bring_up(json!({"$version": 1}), json!({})).await;

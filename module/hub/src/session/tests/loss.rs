@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::peer::{Packet, Rig, config, publish};
+use super::peer::{Packet, Rig, config, publish, unsuspicious};
 use crate::{DisconnectReason, Event, SendError, State, Telemetry};
 
 fn message(id: &str) -> Telemetry {
@@ -75,7 +75,7 @@ async fn unacknowledged_telemetry_goes_out_again_in_order_with_its_id() {
 
 #[tokio::test(start_paused = true)]
 async fn at_most_ten_are_in_flight_and_the_queue_is_bounded() {
-    let mut rig = Rig::new(config());
+    let mut rig = Rig::new(unsuspicious());
     let mut peer = up(&mut rig).await;
     let mut acks = Vec::new();
     loop {
