@@ -89,6 +89,7 @@ async fn blow(link: &mut Link, weather: Weather) -> Result<Instant> {
     let mut back = Instant::now();
     for _ in 0..weather.turns {
         tokio::time::sleep(weather.up).await;
+        back = Instant::now();
         if !weather.down.is_zero() {
             link.set_up(false)?;
             tokio::time::sleep(weather.down).await;
