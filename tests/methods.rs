@@ -14,7 +14,6 @@ use slice_lab::scenario::{NAMESPACE, NODE, SERVICE, World, WorldOptions};
 
 use crate::support::dtdl::Model;
 use crate::support::module::{Module, Setup};
-use crate::support::wait::{Look, eventually};
 
 /// How long anything may take on a slow machine.
 const LONG: Duration = Duration::from_secs(90);
@@ -108,22 +107,6 @@ fn make_stale(world: &World) -> Result<()> {
         world.controller().cache_hits(NAMESPACE, service);
         world.cluster().redeploy(NAMESPACE, service, "v9")?;
     }
-    Ok(())
-}
-
-async fn told(world: &World, module: &Module, what: fn(&Value) -> bool) -> Result<()> {
-    world
-        .edge()
-        .wait_for(
-            |view| {
-                view.telemetry()
-                    .iter()
-                    .any(|t| t.json().is_some_and(|b| what(&b)))
-            },
-            LONG,
-        )
-        .await
-        .with_context(|| module.log())?;
     Ok(())
 }
 
@@ -222,59 +205,5 @@ async fn answers_come_while_a_heal_fights_and_the_hub_drops() -> Result<()> {
         "{status} {body}\n{}",
         module.log()
     );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_says_so_and_a_hold_outlives_the_process() -> Result<()> {
-    let (world, module) = start(&[]).await?;
-    let (status, body) = call(&world, "hold", json!({"name": "audit", "minutes": 60})).await?;
-    ensure!(
-        status == 200 && body["until"].is_string(),
-        "{status} {body}"
-    );
-    make_stale(&world)?;
-    told(&world, &module, |b| {
-        b["type"] == "heal" && b["heal"]["reason"] == "hold"
-    })
-    .await?;
-    // Killed and started again without a hub, it still holds, and so does what the twin said last.
-    world.edge().stop_hub().await;
-    let module = module.restart()?;
-    let from_twin = "settings from the twin are in force";
-    let known = || module.log().matches(from_twin).count();
-    eventually("the kept twin", LONG, async || {
-        Ok(match known() {
-            0 | 1 => Look::NotYet(module.log()),
-            _ => Look::Done(()),
-        })
-    })
-    .await?;
-    world.edge().start_hub().await?;
-    world
-        .edge()
-        .wait_for(|view| view.counters().connected >= 2, LONG)
-        .await?;
-    let (status, body) = call(&world, "release", json!({"name": "nobody"})).await?;
-    ensure!(status == 404, "{status} {body}");
-    let (status, body) = call(&world, "release", json!({"name": "audit"})).await?;
-    ensure!(status == 200, "{status} {body}\n{}", module.log());
-    told(&world, &module, |b| b["heal"]["outcome"] == "healed").await?;
-    let (status, body) = call(&world, "getTimeline", json!({"namespace": NAMESPACE})).await?;
-    ensure!(status == 200, "{status} {body}");
-    let events = body["timeline"].as_array().context("no timeline")?;
-    ensure!(!events.is_empty(), "{body}");
-    // A hold of the twin is not for a method to end.
-    let twin = json!({"settings": {"holds": {"night": "2099-01-01T00:00:00Z"}}});
-    world.edge().cloud().patch_desired(twin)?;
-    world
-        .edge()
-        .wait_for(
-            |view| view.reported()["settings"]["holds"]["ac"] == 200,
-            LONG,
-        )
-        .await?;
-    let (status, body) = call(&world, "release", json!({"name": "night"})).await?;
-    ensure!(status == 409 && body["reason"] == "hold", "{status} {body}");
     Ok(())
 }
