@@ -9,6 +9,8 @@ mod outbox;
 mod tables;
 
 #[cfg(test)]
+mod age_tests;
+#[cfg(test)]
 mod power_tests;
 #[cfg(test)]
 mod tests;

@@ -22,13 +22,13 @@ const LIMITS: Limits = Limits {
 /// Says to the child of the crash test where its store is.
 const CHILD: &str = "SLICE_HEALER_TEST_STORE";
 
-fn open(directory: &Path) -> Store {
+pub(super) fn open(directory: &Path) -> Store {
     let (store, found) = Store::open(directory, LIMITS).unwrap();
     assert_eq!(found, Found::default());
     store
 }
 
-fn event(id: &str, kind: EventType) -> Outgoing {
+pub(super) fn event(id: &str, kind: EventType) -> Outgoing {
     Outgoing {
         id: id.to_owned(),
         kind,
@@ -50,7 +50,7 @@ fn charge(name: &str, hours: i64) -> Record {
     })
 }
 
-fn ids(waiting: &[Waiting]) -> Vec<&str> {
+pub(super) fn ids(waiting: &[Waiting]) -> Vec<&str> {
     waiting
         .iter()
         .map(|waiting| waiting.message.id.as_str())
