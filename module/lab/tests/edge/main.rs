@@ -13,6 +13,7 @@ mod control;
 mod faults;
 mod methods;
 mod raw;
+mod readme;
 mod telemetry;
 mod twin;
 mod workload;
