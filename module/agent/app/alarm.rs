@@ -34,16 +34,8 @@ pub(super) fn of(event: &slice_hub::Event, at: Timestamp) -> Option<Event> {
         _ => return None,
     };
     Some(Event {
-        kind,
-        at,
-        severity,
-        message,
-        service: None,
-        slice: None,
-        finding: None,
         evidence,
-        heal: None,
-        incident: None,
+        ..Event::of_module(kind, at, severity, message)
     })
 }
 

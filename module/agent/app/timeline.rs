@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use slice_core::event::Event;
 use slice_core::heal::story::IncidentRecord;
@@ -33,23 +34,18 @@ impl Timeline {
     ) -> Value {
         let events = self.0.iter().map(entry_of_event);
         let steps = incidents.iter().flat_map(entries_of_incident);
-        let mut all: Vec<Value> = events
+        let mut all: Vec<(Timestamp, Value)> = events
             .chain(steps)
-            .filter(|e| namespace.is_none_or(|n| e["namespace"] == n))
-            .filter(|e| pod.is_none_or(|p| speaks_of(e, p)))
+            .filter(|(_, e)| namespace.is_none_or(|n| e["namespace"] == n))
+            .filter(|(_, e)| pod.is_none_or(|p| speaks_of(e, p)))
             .collect();
-        all.sort_by_cached_key(|e| {
-            let at = e["at"]
-                .as_str()
-                .and_then(|t| t.parse::<jiff::Timestamp>().ok());
-            at.unwrap_or(jiff::Timestamp::MIN)
-        });
+        all.sort_by_key(|(at, _)| *at);
         all.dedup();
-        Value::Array(all)
+        all.into_iter().map(|(_, entry)| entry).collect()
     }
 }
 
-fn entry_of_event(event: &Event) -> Value {
+fn entry_of_event(event: &Event) -> (Timestamp, Value) {
     let evidence = |name: &str| {
         let mut all = event.evidence.iter();
         all.find(|(known, _)| known == name).map(|(_, v)| v.clone())
@@ -73,12 +69,12 @@ fn entry_of_event(event: &Event) -> Value {
             entry[key] = value.into();
         }
     }
-    entry
+    (event.at, entry)
 }
 
-fn entries_of_incident(incident: &IncidentRecord) -> impl Iterator<Item = Value> {
+fn entries_of_incident(incident: &IncidentRecord) -> impl Iterator<Item = (Timestamp, Value)> {
     incident.story.entries().iter().map(|step| {
-        json!({
+        let entry = json!({
             "at": step.at.to_string(),
             "type": step.what,
             "severity": incident.severity.as_str(),
@@ -86,7 +82,8 @@ fn entries_of_incident(incident: &IncidentRecord) -> impl Iterator<Item = Value>
             "service": &*incident.service.name,
             "message": step.text,
             "incident": incident.id,
-        })
+        });
+        (step.at, entry)
     })
 }
 
@@ -136,18 +133,12 @@ mod tests {
     #[test]
     fn the_oldest_leave_first() {
         let mut timeline = Timeline::default();
-        let mut event = Event {
-            kind: slice_core::event::EventType::Drain,
-            at: jiff::Timestamp::UNIX_EPOCH,
-            severity: slice_core::judge::Severity::Info,
-            message: String::new(),
-            service: None,
-            slice: None,
-            finding: None,
-            evidence: Vec::new(),
-            heal: None,
-            incident: None,
-        };
+        let mut event = Event::of_module(
+            slice_core::event::EventType::Drain,
+            Timestamp::UNIX_EPOCH,
+            slice_core::judge::Severity::Info,
+            "",
+        );
         for i in 0..MOST + 10 {
             event.message = i.to_string();
             timeline.note(&event);

@@ -98,22 +98,11 @@ impl Way {
                     return Ok(reply.into());
                 };
                 let event = solo.outcome(&incident, &mut events, LONGEST).await?;
-                let message = event.message.clone();
-                Ok(match event.heal {
-                    Some(heal) => match (heal.outcome, heal.held()) {
-                        (Some(outcome), _) => ControlReply::Ended {
-                            action: heal.action,
-                            outcome,
-                            seconds: heal.seconds,
-                            message,
-                        },
-                        (None, Some(reason)) => ControlReply::Held {
-                            reason,
-                            detail: message,
-                        },
-                        (None, None) => ControlReply::Error { message },
+                Ok(match &event.heal {
+                    Some(heal) => ControlReply::of_heal(heal, event.message),
+                    None => ControlReply::Error {
+                        message: event.message,
                     },
-                    None => ControlReply::Error { message },
                 })
             }
         }

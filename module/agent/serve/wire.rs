@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slice_core::event::{HealOutcome, Reply, Request};
+use slice_core::event::{HealEvent, HealOutcome, Reply, Request};
 use slice_core::heal::gate::HoldReason;
 use slice_core::judge::{Finding, RemedyAction};
 use slice_core::model::ServiceKey;
@@ -184,6 +184,25 @@ pub enum ControlReply {
         /// What, and what to do.
         message: String,
     },
+}
+
+impl ControlReply {
+    /// How a heal ended, or why it was held back.
+    pub fn of_heal(heal: &HealEvent, message: String) -> Self {
+        match (heal.outcome, heal.held()) {
+            (Some(outcome), _) => Self::Ended {
+                action: heal.action,
+                outcome,
+                seconds: heal.seconds,
+                message,
+            },
+            (None, Some(reason)) => Self::Held {
+                reason,
+                detail: message,
+            },
+            (None, None) => Self::Error { message },
+        }
+    }
 }
 
 impl From<Reply> for ControlReply {

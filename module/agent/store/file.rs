@@ -8,12 +8,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use redb::backends::FileBackend;
-use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError, TableError,
-};
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError};
 
 use super::backend::{Counting, Written};
-use super::tables::{FORMAT, FORMAT_KEY, Fault, NUMBERS};
+use super::tables::{FORMAT, FORMAT_KEY, Fault, NUMBERS, existing};
 use super::{FILE, Found, StoreError};
 
 /// Memory for pages, in bytes: the whole file is small, and memory on an edge device as well.
@@ -133,12 +131,10 @@ fn sort(path: &Path, error: DatabaseError) -> Refused {
 }
 
 fn format(database: &Database) -> Result<Option<u64>, Fault> {
-    let read = database.begin_read()?;
-    match read.open_table(NUMBERS) {
-        Ok(table) => Ok(table.get(FORMAT_KEY)?.map(|value| value.value())),
-        Err(TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let Some(table) = existing(&database.begin_read()?, NUMBERS)? else {
+        return Ok(None);
+    };
+    Ok(table.get(FORMAT_KEY)?.map(|value| value.value()))
 }
 
 fn stamp(database: &Database) -> Result<(), Fault> {

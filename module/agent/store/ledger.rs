@@ -4,14 +4,16 @@
 use jiff::{SignedDuration, Timestamp};
 use redb::{
     Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table, TableDefinition,
-    TableError, WriteTransaction,
+    WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use slice_core::heal::record::{Charge, DeletedSlice, Ended, History, Intent, Record};
 use slice_core::heal::story::IncidentRecord;
 
-use super::tables::{CHARGES, DELETED, ENDED, Fault, INCIDENTS, INTENT, NEXT, NUMBERS, TEXTS};
+use super::tables::{
+    CHARGES, DELETED, ENDED, Fault, INCIDENTS, INTENT, NEXT, NUMBERS, TEXTS, existing,
+};
 
 /// How long charges and ends are kept behind the latest one: budgets look back an hour, cool-downs
 /// and a person a little longer.
@@ -101,11 +103,8 @@ pub(super) fn incidents(database: &Database) -> Result<Vec<IncidentRecord>, Faul
 type Definition = TableDefinition<'static, u64, &'static [u8]>;
 
 fn all<T: DeserializeOwned>(database: &Database, table: Definition) -> Result<Vec<T>, Fault> {
-    let read = database.begin_read()?;
-    let table = match read.open_table(table) {
-        Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
+    let Some(table) = existing(&database.begin_read()?, table)? else {
+        return Ok(Vec::new());
     };
     table
         .iter()?

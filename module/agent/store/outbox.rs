@@ -5,12 +5,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
-use redb::{Database, ReadableDatabase, ReadableTable, Table, TableError, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable, Table, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use slice_core::event::EventType;
 
 use super::ledger::next;
-use super::tables::{Fault, OUTBOX};
+use super::tables::{Fault, OUTBOX, existing};
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +90,8 @@ impl Outbox {
         let (mut messages, mut bytes) = (0, 0);
         let read = database.begin_read()?;
         for definition in OUTBOX {
-            let table = match read.open_table(definition) {
-                Ok(table) => table,
-                Err(TableError::TableDoesNotExist(_)) => continue,
-                Err(error) => return Err(error.into()),
+            let Some(table) = existing(&read, definition)? else {
+                continue;
             };
             for entry in table.iter()? {
                 messages += 1;
@@ -165,10 +163,8 @@ impl Outbox {
         let read = database.begin_read()?;
         let mut waiting = Vec::new();
         for definition in OUTBOX {
-            let table = match read.open_table(definition) {
-                Ok(table) => table,
-                Err(TableError::TableDoesNotExist(_)) => continue,
-                Err(error) => return Err(error.into()),
+            let Some(table) = existing(&read, definition)? else {
+                continue;
             };
             for entry in table.iter()?.take(count) {
                 let (number, value) = entry?;
@@ -189,10 +185,8 @@ impl Outbox {
         {
             let read = database.begin_read()?;
             for definition in OUTBOX {
-                let table = match read.open_table(definition) {
-                    Ok(table) => table,
-                    Err(TableError::TableDoesNotExist(_)) => continue,
-                    Err(error) => return Err(error.into()),
+                let Some(table) = existing(&read, definition)? else {
+                    continue;
                 };
                 for entry in table.iter()? {
                     let (number, value) = entry?;

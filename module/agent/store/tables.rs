@@ -1,7 +1,9 @@
 //! The tables of the state file and what can go wrong with them. Names and types here are the
 //! file's format; a change to one is a new [`FORMAT`].
 
-use redb::{Database, ReadableDatabase, TableDefinition, TableError};
+use redb::{
+    Database, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, TableError,
+};
 
 use super::StoreError;
 
@@ -111,12 +113,22 @@ faults!(
     redb::CommitError
 );
 
-/// A text by name.
-pub(super) fn text(database: &Database, key: &str) -> Result<Option<String>, Fault> {
-    let read = database.begin_read()?;
-    match read.open_table(TEXTS) {
-        Ok(table) => Ok(table.get(key)?.map(|value| value.value().to_owned())),
+/// A table as it is read; none where nothing was ever written to it.
+pub(super) fn existing<K: Key, V: redb::Value>(
+    read: &ReadTransaction,
+    table: TableDefinition<'_, K, V>,
+) -> Result<Option<ReadOnlyTable<K, V>>, Fault> {
+    match read.open_table(table) {
+        Ok(table) => Ok(Some(table)),
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A text by name.
+pub(super) fn text(database: &Database, key: &str) -> Result<Option<String>, Fault> {
+    let Some(table) = existing(&database.begin_read()?, TEXTS)? else {
+        return Ok(None);
+    };
+    Ok(table.get(key)?.map(|value| value.value().to_owned()))
 }

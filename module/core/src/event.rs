@@ -462,6 +462,27 @@ impl HealOutcome {
 }
 
 impl Event {
+    /// What the module tells of itself: of no Service, and without evidence.
+    pub fn of_module(
+        kind: EventType,
+        at: Timestamp,
+        severity: Severity,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            at,
+            severity,
+            message: message.into(),
+            service: None,
+            slice: None,
+            finding: None,
+            evidence: Vec::new(),
+            heal: None,
+            incident: None,
+        }
+    }
+
     /// The event that tells of a signal.
     pub fn from_signal(signal: &Signal, service: Option<ServiceKey>) -> Self {
         let mut evidence = vec![
@@ -474,17 +495,12 @@ impl Event {
         if let Some(pod) = &signal.pod {
             evidence.push(("pod".to_owned(), pod.clone()));
         }
+        let kind = EventType::Signal;
         Self {
-            kind: EventType::Signal,
-            at: signal.at,
-            severity: signal.severity,
-            message: signal.message.clone(),
             service,
             slice: signal.slice.clone(),
-            finding: None,
             evidence,
-            heal: None,
-            incident: None,
+            ..Self::of_module(kind, signal.at, signal.severity, signal.message.as_str())
         }
     }
 }

@@ -94,18 +94,7 @@ impl Pump {
         let Some(follower) = self.following.remove(incident) else {
             return;
         };
-        let reply = match heal.outcome {
-            Some(outcome) => ControlReply::Ended {
-                action: heal.action,
-                outcome,
-                seconds: heal.seconds,
-                message: event.message.clone(),
-            },
-            None => ControlReply::Held {
-                reason: heal.held().unwrap_or(HoldReason::Grace),
-                detail: event.message.clone(),
-            },
-        };
+        let reply = ControlReply::of_heal(heal, event.message.clone());
         self.tasks.spawn(follower.reply(reply));
     }
 

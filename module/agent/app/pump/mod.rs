@@ -250,14 +250,8 @@ impl Pump {
         self.status_told = Instant::now();
         let status = self.engine.status(self.now());
         let counts = &status.findings;
+        let reason = status.health.reason.as_str();
         Some(Output::Emit(Event {
-            kind: EventType::Status,
-            at: Timestamp::now(),
-            severity: Severity::Info,
-            message: status.health.reason.clone(),
-            service: None,
-            slice: None,
-            finding: None,
             evidence: [
                 ("critical", counts.critical.to_string()),
                 ("warning", counts.warning.to_string()),
@@ -267,8 +261,7 @@ impl Pump {
             ]
             .map(|(name, value)| (name.to_owned(), value))
             .to_vec(),
-            heal: None,
-            incident: None,
+            ..Event::of_module(EventType::Status, Timestamp::now(), Severity::Info, reason)
         }))
     }
 
@@ -294,18 +287,12 @@ impl Pump {
 
     /// Tells that the module goes down, and puts on disk what is still in memory.
     pub async fn say_goodbye(&mut self) {
-        let event = Event {
-            kind: EventType::Drain,
-            at: Timestamp::now(),
-            severity: Severity::Info,
-            message: "slice-healer goes down in order".to_owned(),
-            service: None,
-            slice: None,
-            finding: None,
-            evidence: Vec::new(),
-            heal: None,
-            incident: None,
-        };
+        let event = Event::of_module(
+            EventType::Drain,
+            Timestamp::now(),
+            Severity::Info,
+            "slice-healer goes down in order",
+        );
         self.carry_out(vec![Output::Emit(event)]).await;
         self.save_cursor(true).await;
     }

@@ -1,6 +1,7 @@
 //! Why a Service serves nobody although its slices are right: what it selects, why pods are not
 //! ready, where endpoints are missing, what is overdue. The remedies are words for people.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
@@ -210,6 +211,15 @@ fn none_ready(bench: &Bench<'_>, live: &[&Pod], out: &mut Vec<Finding>) {
 
 fn overdue(bench: &Bench<'_>, expect: &Expectation<'_>, out: &mut Vec<Finding>) {
     let mut seen = BTreeSet::new();
+    // Once for all of them, and only where some pod is late.
+    let routed: LazyCell<BTreeSet<&Box<str>>, _> = LazyCell::new(|| {
+        let all = bench
+            .slices
+            .iter()
+            .flat_map(|s| s.endpoints.iter().map(move |e| (s, e)));
+        let routed = all.filter(|(slice, e)| bench.is_routed(slice, e));
+        routed.filter_map(|(_, e)| Some(&e.pod()?.uid)).collect()
+    });
     for expected in expect.endpoints.iter().filter(|e| e.terminating) {
         let pod = expected.pod;
         let Some(until) = pod.meta.deletion_timestamp else {
@@ -219,11 +229,7 @@ fn overdue(bench: &Bench<'_>, expect: &Expectation<'_>, out: &mut Vec<Finding>) 
         if late <= OVERDUE_SECONDS || !seen.insert(&pod.meta.name) {
             continue;
         }
-        let routed = bench.slices.iter().any(|s| {
-            s.endpoints
-                .iter()
-                .any(|e| e.pod().is_some_and(|t| t.uid == pod.meta.uid) && bench.is_routed(s, e))
-        });
+        let routed = routed.contains(&pod.meta.uid);
         let node = pod.spec.node_name.as_deref();
         let why = if !pod.meta.finalizers.is_empty() {
             format!("finalizers hold it ({})", pod.meta.finalizers.join(", "))
