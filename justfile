@@ -65,7 +65,7 @@ outbox-long KILLS="200" SEED="20261201":
 connectivity:
     tests/peers/setup.sh
     cargo build --release
-    CONNECTIVITY=full SLICE_HEALER_BINARY="$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/slice-healer" \
+    CONNECTIVITY=full SLICE_HEALER_BINARY="$(tools/target.sh)/release/slice-healer" \
         cargo test --test tests -- --nocapture connectivity
 
 # our journal reader beside libsystemd and journalctl: a generated journal of 1,000,000 entries, then following a journald
@@ -74,7 +74,7 @@ bench-journal:
     set -euo pipefail
     tests/oracles/setup.sh
     cargo build --release --package slice-journal --example read
-    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    target=$(tools/target.sh)
     oracles=${SLICE_HEALER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slice-healer}/oracles/systemd
     CARGO_TARGET_DIR=$oracles cargo build --quiet --release --locked --manifest-path tests/oracles/systemd/Cargo.toml
     python3 tests/bench_journal.py "$target/release/examples/read" "$oracles/release/systemd-oracle"
@@ -149,7 +149,7 @@ differential-seeds COUNT="20" SEED="1" TIMES="2":
 small-machine:
     tests/controlplane/build.sh
     cargo build --release
-    SLICE_HEALER_CGROUP=1 SLICE_HEALER_BINARY="$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/slice-healer" \
+    SLICE_HEALER_CGROUP=1 SLICE_HEALER_BINARY="$(tools/target.sh)/release/slice-healer" \
         cargo test --test tests -- --nocapture small_machine
 
 # the judge at 1,000 Services with 100 endpoints each: time and memory
@@ -162,7 +162,7 @@ bench-inspect:
     set -euo pipefail
     cargo build --release --package slice-core --example scale
     cargo build --release
-    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    target=$(tools/target.sh)
     python3 tests/bench_inspect.py "$target/release/slice-healer" "$target/release/examples/scale"
 
 # the same on the oldest Kubernetes whose modules all are to be had (tests/controlplane/oldest.mod)

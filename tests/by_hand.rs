@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use slice_lab::edge::{Edge, EdgeOptions};
 
 use crate::support::ground::Ground;
-use crate::support::module::{Module, Setup};
+use crate::support::module::{Module, Setup, reported};
 use crate::support::scrape::metric;
 use crate::support::stale::{SERVICE, Stale, healthy_in};
 use crate::support::wait::{Look, eventually};
@@ -30,13 +30,10 @@ async fn scene(stem: &str) -> Result<Scene> {
     let edge = Edge::start(EdgeOptions::quick()).await?;
     let state = healthy_in(ground.client().await?, ground.namespace(stem).await?).await?;
     ground.settle().await?;
-    let mut setup = Setup::new(&ground.kubeconfig().await?)
+    let setup = Setup::new(&ground.kubeconfig().await?)
         .set("SCOPE__LOCALITY", "cluster")
         .set("REPORT__MIN_INTERVAL", "PT1S")
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string());
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
+        .reporting_to(&edge)?;
     Ok(Scene {
         ground,
         edge,
@@ -58,14 +55,7 @@ impl Scene {
         what: &str,
         holds: fn(&Value) -> bool,
     ) -> Result<Value> {
-        self.edge
-            .wait_for(|view| holds(&view.reported()), LONG)
-            .await
-            .with_context(|| {
-                let reported = self.edge.cloud().reported();
-                format!("{what}; reported {reported}\n{}", module.log())
-            })?;
-        Ok(self.edge.cloud().reported())
+        reported(&self.edge, module, what, holds).await
     }
 
     async fn synced(&self, module: &Module) -> Result<()> {

@@ -38,12 +38,7 @@ async fn a_heal_is_charged_before_its_write_and_a_kill_does_not_take_it_back() -
     module.kill()?;
 
     let mut module = module.restart()?;
-    module
-        .await_line(
-            &["kind=heal", "outcome=held", "as often as an hour allows"],
-            LONG,
-        )
-        .await?;
+    module.await_spent_budget(LONG).await?;
     state.stays_wrong(Duration::from_secs(3)).await?;
     let patches = cluster.requests();
     let patches = patches

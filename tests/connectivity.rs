@@ -26,6 +26,7 @@ use crate::support::link::{Link, NEAR};
 use crate::support::module::{Module, Setup};
 use crate::support::netns::inside;
 use crate::support::peer::{Peer, Sdk};
+use crate::support::usage::{kib, ticks};
 
 /// How long anything may take on a slow machine.
 const LONG: Duration = Duration::from_secs(120);
@@ -113,38 +114,17 @@ async fn edge() -> Result<Edge> {
 }
 
 fn setup(link: &Link, edge: &Edge) -> Result<Setup> {
-    let mut setup = Setup::new(Path::new("/nonexistent/kubeconfig"))
+    Ok(Setup::new(Path::new("/nonexistent/kubeconfig"))
         .started_by(link.enter())
         .set("MODE", "observe")
         .set("LOG_LEVEL", "debug")
-        .set("REPORT__MIN_INTERVAL", "PT1S");
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
-    Ok(setup)
+        .set("REPORT__MIN_INTERVAL", "PT1S")
+        .variables(edge.module_env("slice-healer")?))
 }
 
 /// Resident memory in KiB, and processor time in the kernel's ticks of 10 ms.
 fn usage(pid: u32) -> Result<(u64, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let resident = status
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("VmRSS:")?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        })
-        .context("no VmRSS")?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = stat.rsplit_once(')').context("no stat line")?.1;
-    let ticks = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(str::parse::<u64>);
-    Ok((resident, ticks.collect::<Result<Vec<_>, _>>()?.iter().sum()))
+    Ok((kib(pid, "VmRSS:")?, ticks(pid)?))
 }
 
 /// From the event to the hub's acknowledgement as the module's log has it, sorted.

@@ -69,14 +69,11 @@ async fn signals_of_a_time_without_a_disk_arrive_when_it_is_back() -> Result<()>
     let mut journal = JournalWriter::create(folder.path().join("journal"), Format::MODERN)?;
     let journals = folder.path().join("journal");
     let nowhere = folder.path().join("no-kubeconfig");
-    let mut setup = Setup::new(&nowhere)
+    let setup = Setup::new(&nowhere)
         .set("JOURNAL__DIRECTORIES", &journals.display().to_string())
         .set("JOURNAL__COMMIT_INTERVAL", "PT1S")
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string())
+        .reporting_to(&edge)?
         .deaf_to_file_size();
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
     let mut module = setup.start()?;
     let address = module.metrics_address().await?;
     line(&mut journal)?;

@@ -252,10 +252,9 @@ fn the_modes_of_the_fleet_are_taken_and_heal_wins() -> Result<()> {
     Ok(())
 }
 
-/// A reported document with everything in it that may be there.
-pub(crate) fn reported() -> Result<Value> {
-    let at: Timestamp = "2026-12-01T08:00:00Z".parse()?;
-    let status = Status {
+/// A status with everything in it that may be there, of a module that is well.
+pub(crate) fn status(at: Timestamp) -> Status {
+    Status {
         mode: Mode::Heal,
         closed: Some((HoldReason::Hold, "hold \"audit\"".into())),
         health: Health {
@@ -290,7 +289,13 @@ pub(crate) fn reported() -> Result<Value> {
             }),
             ..HealStatus::default()
         },
-    };
+    }
+}
+
+/// A reported document with everything in it that may be there.
+pub(crate) fn reported() -> Result<Value> {
+    let at: Timestamp = "2026-12-01T08:00:00Z".parse()?;
+    let status = status(at);
     let defaults = Loaded::load(None, [])?;
     let desired = json!({"__t": "c", "mode": "heal"});
     let settings = defaults

@@ -98,10 +98,7 @@ async fn an_idle_day_costs_next_to_nothing() -> Result<()> {
     let mut setup = Setup::new(&ground.kubeconfig().await?)
         .set("SCOPE__LOCALITY", "cluster")
         .set("JOURNAL__DIRECTORIES", &journals.display().to_string())
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string());
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
+        .reporting_to(&edge)?;
     if !long {
         // So that the short run sees more than one commit.
         setup = setup.set("JOURNAL__COMMIT_INTERVAL", "PT2S");

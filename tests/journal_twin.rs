@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use slice_lab::edge::{Edge, EdgeOptions};
 
 use crate::support::journald::Journald;
-use crate::support::module::{Module, Setup};
+use crate::support::module::{Module, Setup, reported};
 
 const LONG: Duration = Duration::from_secs(90);
 
@@ -49,40 +49,20 @@ async fn until_told(edge: &Edge, module: &Module, message: &str) -> Result<()> {
     .with_context(|| format!("{message}; told {:?}\n{}", told(edge), module.log()))
 }
 
-async fn reported(
-    edge: &Edge,
-    module: &Module,
-    what: &str,
-    holds: impl Fn(&Value) -> bool,
-) -> Result<()> {
-    edge.wait_for(|view| holds(&view.reported()), LONG)
-        .await
-        .with_context(|| {
-            format!(
-                "{what}; reported {}\n{}",
-                edge.cloud().reported(),
-                module.log()
-            )
-        })
-}
-
 #[tokio::test]
 async fn a_rule_of_the_twin_is_in_force_at_once_and_a_bad_one_is_refused_by_name() -> Result<()> {
     let edge = Edge::start(EdgeOptions::quick()).await?;
     let journald = Journald::start(&["Storage=volatile"], &[])?;
     edge.cloud()
         .set_desired(json!({"settings": {"__t": "c"}}))?;
-    let mut setup = Setup::new(Path::new("/nonexistent/kubeconfig"))
+    let setup = Setup::new(Path::new("/nonexistent/kubeconfig"))
         .set("MODE", "observe")
         .set("REPORT__MIN_INTERVAL", "PT1S")
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string())
+        .reporting_to(&edge)?
         .set(
             "JOURNAL__DIRECTORIES",
             &journald.volatile().display().to_string(),
         );
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
     let module = setup.start()?;
     reported(&edge, &module, "following", |r| {
         r["journal"]["state"] == "following"

@@ -32,9 +32,9 @@ fn asked(variable: &str, otherwise: u64) -> u64 {
 }
 
 fn setup(journald: &Journald, rules: &Path, edge: &Edge) -> Result<Setup> {
-    let mut setup = Setup::new(Path::new("/nonexistent/kubeconfig"))
+    let setup = Setup::new(Path::new("/nonexistent/kubeconfig"))
         .set("MODE", "observe")
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string())
+        .reporting_to(edge)?
         .set("REPORT__TELEMETRY_PER_SECOND", "1000")
         .set(
             "JOURNAL__DIRECTORIES",
@@ -42,9 +42,6 @@ fn setup(journald: &Journald, rules: &Path, edge: &Edge) -> Result<Setup> {
         )
         .set("JOURNAL__RULES_FILE", &rules.display().to_string())
         .set("JOURNAL__LOOK_BACK", "PT1H");
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
     Ok(setup)
 }
 

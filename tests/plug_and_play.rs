@@ -9,13 +9,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use slice_core::engine::{
-    ClusterState, ClusterStatus, FindingCounts, HealStatus, Health, HealthState, JournalStatus,
-    LastHeal, Status,
-};
-use slice_core::event::{Event, EventType, HealEvent, HealOutcome, JournalState, Reason, Reply};
+use slice_core::engine::{HealthState, Status};
+use slice_core::event::{Event, EventType, HealEvent, HealOutcome, Reason, Reply};
 use slice_core::heal::gate::HoldReason;
-use slice_core::heal::policy::Mode;
 use slice_core::judge::{FindingKind, RemedyAction, Severity};
 use slice_core::model::ServiceKey;
 use slice_healer::expiry::{Credential, Ends};
@@ -23,6 +19,7 @@ use slice_healer::report::twin::{ModuleInfo, credentials, document};
 use slice_healer::report::{methods, model, telemetry};
 use slice_healer::settings::{Loaded, SETTABLE};
 
+use crate::fleet;
 use crate::support::controlplane::files::cache;
 use crate::support::dtdl::{FILE, Model};
 
@@ -75,50 +72,21 @@ fn the_parser_of_dtdl_takes_the_model_and_sees_what_is_wrong() -> Result<()> {
     Ok(())
 }
 
+/// A module that holds something back, with what only the log tells as well.
 fn status(at: Timestamp) -> Status {
-    Status {
-        mode: Mode::Heal,
-        closed: Some((HoldReason::Hold, "hold \"audit\"".into())),
-        health: Health {
-            state: HealthState::Blocked,
-            reason: "line1/model-endpoint is stale and held back".into(),
-            since: at,
-        },
-        cluster: ClusterStatus {
-            state: ClusterState::Synced,
-            detail: Some("told in the log only".into()),
-            server_version: Some("v1.34.1+k3s1".into()),
-            node: Some("edge-7".into()),
-            node_known: true,
-            services: 3,
-            slices: 3,
-            endpoints: 9,
-            pods: 9,
-        },
-        journal: JournalStatus {
-            state: JournalState::Following,
-            signals: 2,
-            last_signal_at: Some(at),
-        },
-        findings: FindingCounts {
-            critical: 1,
-            worst: vec![(
-                ServiceKey::new("line1", "model.v2"),
-                FindingKind::GhostEndpoint,
-            )],
-            ..FindingCounts::default()
-        },
-        heals: HealStatus {
-            last: Some(LastHeal {
-                service: ServiceKey::new("line1", "model"),
-                action: RemedyAction::RefreshService,
-                outcome: HealOutcome::HealedByItself,
-                at,
-                seconds: 3.2,
-            }),
-            ..HealStatus::default()
-        },
+    let mut status = fleet::status(at);
+    status.health.state = HealthState::Blocked;
+    status.health.reason = "line1/model-endpoint is stale and held back".into();
+    status.cluster.detail = Some("told in the log only".into());
+    status.findings.critical = 1;
+    status.findings.worst = vec![(
+        ServiceKey::new("line1", "model.v2"),
+        FindingKind::GhostEndpoint,
+    )];
+    if let Some(last) = &mut status.heals.last {
+        last.outcome = HealOutcome::HealedByItself;
     }
+    status
 }
 
 /// One of everything that the twin may set.

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::support::controlplane::ControlPlane;
 use crate::support::module::Setup;
+use crate::support::objects::REFRESH;
 use crate::support::stale::{self, PROMPT};
 use crate::support::{objects, product};
 
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-const REFRESH: &str = "slice-healer.io/refresh";
 /// How long a ladder may take, with all of its waits and a slow machine.
 const LADDER: Duration = Duration::from_secs(90);
 

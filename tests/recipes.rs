@@ -2,11 +2,12 @@
 //! none of them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use regex::Regex;
 use serde_json::Value;
+
+use super::snippets::is_shell;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -17,7 +18,7 @@ fn read(file: &str) -> Result<String> {
 }
 
 /// The names of the recipes that `just` knows.
-fn recipes() -> Result<Vec<String>> {
+pub(crate) fn recipes() -> Result<Vec<String>> {
     let head = Regex::new(r"(?m)^([a-z][a-z0-9-]*)(?: [^:\n]*)?:(?:$| )")?;
     let text = read("justfile")?;
     Ok(head
@@ -50,16 +51,6 @@ fn scripts() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn shell_takes(text: &str) -> Result<()> {
-    let judged = Command::new("bash").args(["-n", "-c", text]).output()?;
-    ensure!(
-        judged.status.success(),
-        "{}",
-        String::from_utf8_lossy(&judged.stderr)
-    );
-    Ok(())
-}
-
 /// Our own files and recipes that a command line calls.
 fn calls_what_is_there(text: &str) -> Result<()> {
     let ours = Regex::new(r"(?:^|[\s;&(])((?:tests|tools|\.ci)/[\w./-]+)")?;
@@ -88,7 +79,7 @@ fn scripts_are_shell_stop_at_a_failure_and_may_be_run() -> Result<()> {
     for path in scripts()? {
         let text = std::fs::read_to_string(&path)?;
         let name = path.strip_prefix(root())?.display().to_string();
-        shell_takes(&text).context(name.clone())?;
+        is_shell(&text).context(name.clone())?;
         let code: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim_start().starts_with('#'))
@@ -132,7 +123,7 @@ fn workflows_run_the_same_recipes() -> Result<()> {
                 let (run, uses) = (step["run"].as_str(), step["uses"].as_str());
                 ensure!(run.is_some() != uses.is_some(), "{file}: {name}: {step}");
                 if let Some(run) = run {
-                    shell_takes(run).with_context(|| format!("{file}: {name}: {run}"))?;
+                    is_shell(run).with_context(|| format!("{file}: {name}: {run}"))?;
                     calls_what_is_there(run).with_context(|| format!("{file}: {name}"))?;
                     commands.push(run.to_owned());
                 }
@@ -157,6 +148,6 @@ fn workflows_run_the_same_recipes() -> Result<()> {
 fn a_call_of_what_is_not_there_is_seen() -> Result<()> {
     ensure!(calls_what_is_there("nice tests/nothing.sh").is_err());
     ensure!(calls_what_is_there("just nothing").is_err());
-    ensure!(shell_takes("for x in; do").is_err());
+    ensure!(is_shell("for x in; do").is_err());
     Ok(())
 }

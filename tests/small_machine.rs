@@ -14,9 +14,10 @@ use slice_lab::edge::{Edge, EdgeOptions};
 use crate::support::cgroup::Group;
 use crate::support::controlplane::{ControlPlane, Options};
 use crate::support::journald::Journald;
-use crate::support::module::{Module, Setup};
+use crate::support::module::Setup;
 use crate::support::objects::{self, PodSeed};
 use crate::support::scrape::scrape;
+use crate::support::usage::kib;
 use crate::support::wait::{Look, eventually};
 
 const SERVICES: usize = 50;
@@ -93,13 +94,6 @@ async fn ghosts(metrics: &str) -> Result<usize> {
     Ok(counts.sum::<f64>() as usize)
 }
 
-fn status(module: &Module, key: &str) -> Result<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", module.pid()))?;
-    let line = text.lines().find_map(|l| l.strip_prefix(key));
-    let number = line.context(key.to_owned())?.trim().trim_end_matches(" kB");
-    Ok(number.parse()?)
-}
-
 #[tokio::test]
 async fn a_change_is_judged_at_once_on_the_usual_edge() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
@@ -127,10 +121,7 @@ async fn a_change_is_judged_at_once_on_the_usual_edge() -> Result<()> {
             "JOURNAL__DIRECTORIES",
             &journald.volatile().display().to_string(),
         )
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string());
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
+        .reporting_to(&edge)?;
     if let Some(group) = &group {
         setup = setup.within(&group.folders());
     }
@@ -175,9 +166,9 @@ async fn a_change_is_judged_at_once_on_the_usual_edge() -> Result<()> {
     eventually("the controller's corrections are seen", LONG, corrected).await?;
     note(&format!(
         "{} kB anonymous, {} kB resident, {} kB resident at most",
-        status(&module, "RssAnon:")?,
-        status(&module, "VmRSS:")?,
-        status(&module, "VmHWM:")?
+        kib(module.pid(), "RssAnon:")?,
+        kib(module.pid(), "VmRSS:")?,
+        kib(module.pid(), "VmHWM:")?
     ));
     if let Some(group) = &group {
         note(&format!(

@@ -14,6 +14,7 @@ use serde_json::Value;
 use slice_healer::cli::Cli;
 use slice_healer::settings::SETTABLE;
 
+use crate::recipes::recipes;
 use crate::{configuration, fleet};
 
 /// A fenced block.
@@ -79,7 +80,7 @@ fn blocks() -> Result<Vec<Block>> {
 }
 
 /// `bash -n` on a script.
-fn is_shell(text: &str) -> Result<()> {
+pub(crate) fn is_shell(text: &str) -> Result<()> {
     let mut bash = Command::new("bash")
         .arg("-n")
         .stdin(Stdio::piped())
@@ -222,13 +223,7 @@ fn every_file_and_recipe_that_is_named_is_there() -> Result<()> {
         Regex::new(r"^(?:\./)?((?:tests|config|module|docs|tools|\.ci|\.github)/[\w./*-]+)")?;
     let link = Regex::new(r"\]\(([\w./-]+?)(?:#[\w-]+)?\)")?;
     let recipe = Regex::new(r"(?:^|\s)just ([a-z][a-z0-9-]*)")?;
-    let justfile = std::fs::read_to_string(root().join("justfile"))?;
-    let recipes: BTreeSet<&str> = justfile
-        .lines()
-        .filter(|line| !line.starts_with([' ', '#', '_']))
-        .filter_map(|line| line.split_once(':'))
-        .filter_map(|(head, _)| head.split_whitespace().next())
-        .collect();
+    let recipes = recipes()?;
     let mut faults = Vec::new();
     for (place, text) in spoken()? {
         for word in text.split_whitespace() {
@@ -245,7 +240,7 @@ fn every_file_and_recipe_that_is_named_is_there() -> Result<()> {
             }
         }
         for found in recipe.captures_iter(&text) {
-            if !recipes.contains(&found[1]) {
+            if !recipes.iter().any(|known| *known == found[1]) {
                 faults.push(format!("{place}: just {}", &found[1]));
             }
         }

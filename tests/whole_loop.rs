@@ -11,7 +11,7 @@ use slice_lab::edge::{Edge, EdgeOptions};
 use crate::support::controlplane::{ControlPlane, Options};
 use crate::support::dtdl::Model;
 use crate::support::journald::Journald;
-use crate::support::module::{Module, Setup};
+use crate::support::module::{Setup, reported};
 use crate::support::product;
 use crate::support::stale::{self, Change, PROMPT, Stale};
 
@@ -25,33 +25,12 @@ fn note(text: &str) {
 /// A module with a hub, in scope of this state alone.
 async fn setup(plane: &ControlPlane, state: &Stale, edge: &Edge) -> Result<Setup> {
     let kubeconfig = product::install(plane).await?;
-    let mut setup = Setup::new(&kubeconfig)
+    let setup = Setup::new(&kubeconfig)
         .set("SCOPE__NAMESPACES", &state.namespace)
         .set("SCOPE__LOCALITY", "cluster")
         .set("REPORT__MIN_INTERVAL", "PT1S")
-        .set("HUB__GATEWAY_PORT", &edge.mqtt_port().to_string());
-    for (key, value) in edge.module_env("slice-healer")? {
-        setup = setup.variable(&key, &value);
-    }
+        .reporting_to(edge)?;
     Ok(setup)
-}
-
-async fn reported(
-    edge: &Edge,
-    module: &Module,
-    what: &str,
-    holds: fn(&Value) -> bool,
-) -> Result<Value> {
-    edge.wait_for(|view| holds(&view.reported()), LONG)
-        .await
-        .with_context(|| {
-            format!(
-                "{what}; reported {}\n{}",
-                edge.cloud().reported(),
-                module.log()
-            )
-        })?;
-    Ok(edge.cloud().reported())
 }
 
 fn events(edge: &Edge, kind: &str) -> Vec<Value> {

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
 
 use super::note;
-use super::scene::{LONG, Scene, to_the_last_rung};
+use super::scene::{LONG, Scene};
 use crate::support::badway::Fate;
 use crate::support::ban::WriteBan;
 use crate::support::controlplane::{ControlPlane, Options};
 use crate::support::stale::{self, Stale};
-use crate::support::wait::{Look, eventually};
+use crate::support::wait::{Look, eventually, throughout};
 
 async fn untracked(plane: &ControlPlane) -> Result<Stale> {
     let mut state = stale::untracked_stale(plane).await?;
@@ -25,29 +25,14 @@ async fn untracked(plane: &ControlPlane) -> Result<Stale> {
 async fn an_api_server_that_dies_after_a_delete_is_waited_for() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     let mut scene = Scene::new(&plane, untracked(&plane).await?, false).await?;
-    let mut rule = to_the_last_rung();
-    scene.way.rule(move |step| match step.name.as_str() {
-        "delete" => Fate::HoldAfter,
-        _ => rule(step),
-    });
-    let module = scene.setup.start()?;
-    let step = scene.way.held(LONG).await;
-    step.with_context(|| format!("no delete:\n{}", module.log()))?;
+    let module = scene.start_to_a_delete().await?;
     plane.apiserver.stop();
     scene.way.rule(|_| Fate::Pass);
     // It knows by itself that it cannot reach the API, and goes on trying.
     eventually("a refresh is tried", LONG, async || {
-        let tried = scene
-            .way
-            .steps()
-            .iter()
-            .rev()
-            .take_while(|(s, _)| s.name != "delete")
-            .count();
-        Ok(if tried > 0 {
-            Look::Done(())
-        } else {
-            Look::NotYet(module.log())
+        Ok(match scene.tried_since_the_delete().is_empty() {
+            false => Look::Done(()),
+            true => Look::NotYet(module.log()),
         })
     })
     .await?;
@@ -85,25 +70,18 @@ async fn a_controller_that_hangs_costs_no_slice() -> Result<()> {
 
     // Now it hangs once the slice is gone.
     let mut after = Scene::new(&plane, untracked(&plane).await?, false).await?;
-    let mut rule = to_the_last_rung();
-    after.way.rule(move |step| match step.name.as_str() {
-        "delete" => Fate::HoldAfter,
-        _ => rule(step),
-    });
-    let module = after.setup.start()?;
-    let step = after.way.held(LONG).await;
-    step.with_context(|| format!("no delete:\n{}", module.log()))?;
+    let module = after.start_to_a_delete().await?;
     plane.manager.pause()?;
     after.way.rule(|_| Fate::Pass);
     eventually("it refreshes twice in vain", LONG, async || {
-        let steps = after.way.steps();
-        let tried = steps.iter().rev().take_while(|(s, _)| s.name != "delete");
-        let tried = tried.filter(|(s, _)| s.name == "refresh").count();
-        Ok(if tried >= 2 {
-            Look::Done(())
-        } else {
-            Look::NotYet(module.log())
-        })
+        let tried = after.tried_since_the_delete();
+        Ok(
+            if tried.iter().filter(|name| *name == "refresh").count() >= 2 {
+                Look::Done(())
+            } else {
+                Look::NotYet(module.log())
+            },
+        )
     })
     .await?;
     plane.manager.resume()?;
@@ -178,21 +156,17 @@ async fn storms_of_conflicts_and_of_patience_do_no_harm() -> Result<()> {
         .clone()
         .set("BUDGETS__PER_SERVICE_PER_HOUR", "3");
     let mut module = setup.start()?;
-    module
-        .await_line(
-            &["kind=heal", "outcome=held", "as often as an hour allows"],
-            LONG,
-        )
-        .await?;
+    module.await_spent_budget(LONG).await?;
     let tried = conflicts.way.steps().len();
     ensure!(tried == 3, "{tried} tries\n{}", module.log());
     conflicts.deleted_nothing().await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    ensure!(
-        conflicts.way.steps().len() == 3,
-        "it goes on\n{}",
-        module.log()
-    );
+    throughout("no further try", Duration::from_secs(2), async || {
+        Ok(match conflicts.way.steps().len() {
+            3 => Look::Done(()),
+            more => Look::NotYet(format!("{more} tries\n{}", module.log())),
+        })
+    })
+    .await?;
     note(
         "429 at two of three writes: healed by one refresh; 409 at all: 3 tries, then the budget holds",
     );

@@ -164,12 +164,7 @@ async fn a_crash_loop_does_not_exceed_the_budget() -> Result<()> {
         step.with_context(|| format!("heal {n} is not begun:\n{}", module.log()))?;
         module = module.restart()?;
     }
-    module
-        .await_line(
-            &["kind=heal", "outcome=held", "as often as an hour allows"],
-            LONG,
-        )
-        .await?;
+    module.await_spent_budget(LONG).await?;
     let begun = scene.way.steps().len();
     ensure!(begun == 2, "{begun} heals were begun\n{}", module.log());
     scene.deleted_nothing().await

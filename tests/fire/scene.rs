@@ -82,6 +82,26 @@ impl<'a> Scene<'a> {
             .count())
     }
 
+    /// Starts a module and lets it climb to the delete, of which it does not get the answer.
+    pub(crate) async fn start_to_a_delete(&mut self) -> Result<Module> {
+        let mut rule = to_the_last_rung();
+        self.way.rule(move |step| match step.name.as_str() {
+            "delete" => Fate::HoldAfter,
+            _ => rule(step),
+        });
+        let module = self.setup.start()?;
+        let step = self.way.held(LONG).await;
+        step.with_context(|| format!("no delete:\n{}", module.log()))?;
+        Ok(module)
+    }
+
+    /// The names of the writes that were tried after the delete.
+    pub(crate) fn tried_since_the_delete(&self) -> Vec<String> {
+        let steps = self.way.steps().into_iter().rev();
+        let since = steps.take_while(|(step, _)| step.name != "delete");
+        since.map(|(step, _)| step.name).collect()
+    }
+
     /// What must hold in the end. Waits for it, and watches that it stays.
     pub(crate) async fn ends_well(&self, module: &Module) -> Result<()> {
         self.state

@@ -23,4 +23,5 @@ pub mod product;
 pub mod random;
 pub mod scrape;
 pub mod stale;
+pub mod usage;
 pub mod wait;

@@ -6,12 +6,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use slice_lab::edge::Edge;
 use tempfile::TempDir;
 
 use super::wait::{Look, eventually};
 
 /// How long the module may take to go down (docker kills after 10 s).
 const GOING_DOWN: Duration = Duration::from_secs(10);
+/// How long the twin may take on a slow machine.
+pub const REPORTED: Duration = Duration::from_secs(90);
 
 /// Settings of a module under test.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +49,23 @@ impl Setup {
     pub fn variable(mut self, key: &str, value: &str) -> Self {
         self.variables.insert(key.to_owned(), value.to_owned());
         self
+    }
+
+    /// Variables as they are.
+    pub fn variables(mut self, all: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.variables.extend(all);
+        self
+    }
+
+    /// With an emulated device's hub, as the module that the device knows by the product's name.
+    ///
+    /// # Errors
+    /// When the device does not know it.
+    pub fn reporting_to(self, edge: &Edge) -> Result<Self> {
+        let port = edge.mqtt_port().to_string();
+        Ok(self
+            .set("HUB__GATEWAY_PORT", &port)
+            .variables(edge.module_env("slice-healer")?))
     }
 
     /// Runs it inside control groups from its first instruction on: their folders, one of each
@@ -189,6 +210,15 @@ impl Module {
         Ok(line)
     }
 
+    /// Waits until it says that a Service's budget is used up.
+    ///
+    /// # Errors
+    /// As [`Self::await_line`].
+    pub async fn await_spent_budget(&mut self, deadline: Duration) -> Result<String> {
+        let texts = ["kind=heal", "outcome=held", "as often as an hour allows"];
+        self.await_line(&texts, deadline).await
+    }
+
     /// SIGKILL, without any goodbye; the state directory stays.
     ///
     /// # Errors
@@ -225,6 +255,25 @@ impl Module {
         })
         .await
     }
+}
+
+/// Waits until the cloud has a reported document of which something holds; returns the document.
+///
+/// # Errors
+/// When [`REPORTED`] passes, with what was reported last and the module's log.
+pub async fn reported(
+    edge: &Edge,
+    module: &Module,
+    what: &str,
+    holds: impl Fn(&Value) -> bool,
+) -> Result<Value> {
+    edge.wait_for(|view| holds(&view.reported()), REPORTED)
+        .await
+        .with_context(|| {
+            let document = edge.cloud().reported();
+            format!("{what}; reported {document}\n{}", module.log())
+        })?;
+    Ok(edge.cloud().reported())
 }
 
 impl Drop for Module {

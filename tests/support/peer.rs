@@ -171,14 +171,7 @@ impl Peer {
     /// Processor time used so far, in the kernel's ticks of 10 ms.
     pub fn ticks(&self) -> Result<u64> {
         let id = self.child.id().context("the peer has ended")?;
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
-        let fields = stat.rsplit_once(')').context("no stat line")?.1;
-        let ticks = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .map(str::parse::<u64>);
-        Ok(ticks.collect::<Result<Vec<_>, _>>()?.iter().sum())
+        super::usage::ticks(id)
     }
 
     async fn line(&mut self, what: &str) -> Result<Value> {

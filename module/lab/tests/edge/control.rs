@@ -33,16 +33,21 @@ async fn call(address: SocketAddr, request: &str, body: Value) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
-#[tokio::test]
-async fn the_device_can_be_driven_from_outside() {
-    let control = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+/// A device with its control API, and where that is.
+async fn driven() -> (Edge, SocketAddr) {
     let edge = Edge::start(EdgeOptions {
-        control,
+        control: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         ..EdgeOptions::quick()
     })
     .await
     .unwrap();
     let at = edge.control().unwrap();
+    (edge, at)
+}
+
+#[tokio::test]
+async fn the_device_can_be_driven_from_outside() {
+    let (edge, at) = driven().await;
     let mut raw = Raw::subscribed(&edge, "slice-healer").await;
 
     let (status, state) = call(at, "GET /state", Value::Null).await;
@@ -91,14 +96,7 @@ async fn the_device_can_be_driven_from_outside() {
 
 #[tokio::test]
 async fn versions_can_be_made_odd_from_outside() {
-    let control = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let edge = Edge::start(EdgeOptions {
-        control,
-        ..EdgeOptions::quick()
-    })
-    .await
-    .unwrap();
-    let at = edge.control().unwrap();
+    let (edge, at) = driven().await;
     let mut raw = Raw::subscribed(&edge, "slice-healer").await;
     let desired = "/modules/slice-healer/desired";
     let post =
@@ -134,14 +132,7 @@ async fn versions_can_be_made_odd_from_outside() {
 
 #[tokio::test]
 async fn faults_are_patched_by_name() {
-    let control = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let edge = Edge::start(EdgeOptions {
-        control,
-        ..EdgeOptions::quick()
-    })
-    .await
-    .unwrap();
-    let at = edge.control().unwrap();
+    let (edge, at) = driven().await;
     let patch =
         json!({"connackDelay": 20, "twinGet": {"status": 429}, "workload": {"slowSign": 5}});
     assert_eq!(call(at, "PATCH /faults", patch).await.0, 200);

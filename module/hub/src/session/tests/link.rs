@@ -76,12 +76,7 @@ async fn a_dead_peer_is_noticed_within_a_minute() {
     assert_eq!(peer.idle(Duration::from_secs(1_700)).await, None);
     let silent_since = Instant::now();
     let _kept_open = peer;
-    let reason = rig
-        .event_of(|e| match e {
-            Event::Disconnected { reason, .. } => Some(reason),
-            _ => None,
-        })
-        .await;
+    let reason = rig.disconnected().await;
     assert_eq!(reason, DisconnectReason::PingTimeout);
     assert!(
         silent_since.elapsed() <= Duration::from_secs(60),
@@ -104,12 +99,7 @@ async fn silence_while_an_answer_is_due_is_asked_about_soon() {
         .unwrap();
     let since = Instant::now();
     let _kept_open = peer;
-    let reason = rig
-        .event_of(|e| match e {
-            Event::Disconnected { reason, .. } => Some(reason),
-            _ => None,
-        })
-        .await;
+    let reason = rig.disconnected().await;
     assert_eq!(reason, DisconnectReason::PingTimeout);
     assert!(
         since.elapsed() <= Duration::from_secs(21),
@@ -126,12 +116,7 @@ async fn a_peer_that_takes_no_bytes_is_given_up() {
     let big = Telemetry::json("big", "events", &"x".repeat(200_000)).unwrap();
     let _ack = rig.client.handle.send_telemetry(big).await.unwrap();
     let since = Instant::now();
-    let reason = rig
-        .event_of(|e| match e {
-            Event::Disconnected { reason, .. } => Some(reason),
-            _ => None,
-        })
-        .await;
+    let reason = rig.disconnected().await;
     assert_eq!(reason, DisconnectReason::WriteStall);
     assert!(since.elapsed() < Duration::from_secs(60));
 }

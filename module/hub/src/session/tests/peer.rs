@@ -400,6 +400,15 @@ impl Rig {
         }
     }
 
+    /// Why the connection ended that is the next to end.
+    pub(super) async fn disconnected(&mut self) -> DisconnectReason {
+        self.event_of(|e| match e {
+            Event::Disconnected { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .await
+    }
+
     pub(super) async fn status(&mut self, mut wanted: impl FnMut(&crate::Status) -> bool) {
         let mut status = self.client.handle.watch_status();
         timeout(PATIENCE, status.wait_for(|s| wanted(s)))

@@ -321,12 +321,7 @@ async fn silence_to_twin_requests_does_not_stop_telemetry_and_ends_the_link_in_t
         "{:?}",
         began.elapsed()
     );
-    let reason = rig
-        .event_of(|e| match e {
-            Event::Disconnected { reason, .. } => Some(reason),
-            _ => None,
-        })
-        .await;
+    let reason = rig.disconnected().await;
     assert_eq!(reason, DisconnectReason::TwinSilent);
     // An answer to the old connection's request means nothing on the new one.
     let mut peer = rig.peer().await;

@@ -56,12 +56,7 @@ async fn ends_with(bytes: &[u8]) -> DisconnectReason {
     let mut peer = rig.peer().await;
     peer.bring_up(json!({"$version": 1}), json!({})).await;
     peer.send(bytes).await;
-    let reason = rig
-        .event_of(|e| match e {
-            Event::Disconnected { reason, .. } => Some(reason),
-            _ => None,
-        })
-        .await;
+    let reason = rig.disconnected().await;
     // And it comes back by itself.
     let mut peer = rig.peer().await;
     peer.bring_up(json!({"$version": 1}), json!({})).await;

@@ -6,7 +6,7 @@ use super::Rig;
 
 impl Rig {
     /// A redeployment that the controller has slept through: every pod is new.
-    pub fn redeploy_unseen(&mut self) {
+    pub(crate) fn redeploy_unseen(&mut self) {
         for i in 1..=3 {
             self.delete_pod(&format!("model-{i}"));
             self.pod(&format!("model-{}", i + 3), &format!("10.244.1.{}", i + 3));
@@ -14,7 +14,7 @@ impl Rig {
     }
 
     /// Another pod in place of the one that a Service has, unseen by the controller.
-    pub fn replace_pod(&mut self, app: &str) {
+    pub(crate) fn replace_pod(&mut self, app: &str) {
         for old in self.names(Kind::Pod) {
             if old.starts_with(&format!("{app}-")) {
                 self.delete_pod(&old);
@@ -29,7 +29,7 @@ impl Rig {
     }
 
     /// The rest of a redeployment that began with the loss of the first pod.
-    pub fn redeploy_rest(&mut self) {
+    pub(crate) fn redeploy_rest(&mut self) {
         for i in 2..=3 {
             self.delete_pod(&format!("model-{i}"));
         }
@@ -37,7 +37,7 @@ impl Rig {
     }
 
     /// What the controller would write for every Service.
-    pub fn write_slices(&mut self) {
+    pub(crate) fn write_slices(&mut self) {
         for name in self.names(Kind::Service) {
             self.write_slice_of(&name);
         }

@@ -1,11 +1,6 @@
 //! Findings that depend on settings, or on the node that the judge runs on: what `inspect -f` of the
 //! catalogue cannot show.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot make its objects has failed"
-)]
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slice_core::judge::{Finding, FindingKind, JudgeContext, RemedyAction, Severity, judge_world};

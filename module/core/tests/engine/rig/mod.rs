@@ -18,11 +18,11 @@ use slice_core::heal::policy::{Mode, Policy};
 use slice_core::heal::record::{History, Record};
 use slice_core::model::{Kind, Object, ObjectRef, ServiceKey};
 
-pub use restart::Kill;
+pub(crate) use restart::Kill;
 
 /// How the slice controller answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Character {
+pub(crate) enum Character {
     /// A refresh makes it write the slices anew.
     Right,
     /// It takes its cache for right; only a slice that is gone is written anew, upon a refresh.
@@ -32,45 +32,45 @@ pub enum Character {
 }
 
 /// The engine, a cluster, and what happened.
-pub struct Rig {
-    pub engine: Engine,
-    pub now: Now,
-    pub controller: Character,
-    pub canary: CanaryAnswer,
-    pub lease: LeaseAnswer,
+pub(crate) struct Rig {
+    pub(crate) engine: Engine,
+    pub(crate) now: Now,
+    pub(crate) controller: Character,
+    pub(crate) canary: CanaryAnswer,
+    pub(crate) lease: LeaseAnswer,
     /// When the process is to be killed.
-    pub kill: Option<Kill>,
+    pub(crate) kill: Option<Kill>,
     /// It was killed; nothing reaches it any more.
-    pub dead: bool,
+    pub(crate) dead: bool,
     /// What a diagnosis reads.
-    pub clues: Clues,
+    pub(crate) clues: Clues,
     /// The outcome that the next write gets instead of being carried out.
-    pub fail_next_write: Option<Outcome>,
-    pub acts: Vec<Act>,
-    pub events: Vec<Event>,
-    pub records: Vec<Record>,
-    pub replies: Vec<Reply>,
+    pub(crate) fail_next_write: Option<Outcome>,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) replies: Vec<Reply>,
     objects: BTreeMap<(Kind, String), Value>,
     version: u64,
     uids: u64,
     boots: u32,
 }
 
-pub const NS: &str = "line1";
-pub const SVC: &str = "model-endpoint";
+pub(crate) const NS: &str = "line1";
+pub(crate) const SVC: &str = "model-endpoint";
 
-pub fn key() -> ServiceKey {
+pub(crate) fn key() -> ServiceKey {
     ServiceKey::new(NS, SVC)
 }
 
 /// A moment of wall-clock time.
-pub fn at(text: &str) -> jiff::Timestamp {
+pub(crate) fn at(text: &str) -> jiff::Timestamp {
     text.parse().expect("a time")
 }
 
 impl Rig {
     /// Three pods of one model behind one Service, all right, all synced, mode heal.
-    pub fn new(controller: Character) -> Self {
+    pub(crate) fn new(controller: Character) -> Self {
         let policy = Policy {
             mode: Mode::Heal,
             ..Policy::default()
@@ -85,7 +85,7 @@ impl Rig {
         rig
     }
 
-    pub fn empty(controller: Character, policy: Policy, history: &History) -> Self {
+    pub(crate) fn empty(controller: Character, policy: Policy, history: &History) -> Self {
         let mut rig = Self {
             engine: Engine::new(policy, history, "t"),
             now: Now {
@@ -120,7 +120,7 @@ impl Rig {
         rig
     }
 
-    pub fn service(&mut self, name: &str) {
+    pub(crate) fn service(&mut self, name: &str) {
         self.put(Kind::Service, json!({"kind": "Service",
             "metadata": {"name": name, "namespace": NS, "creationTimestamp": "2026-12-01T07:00:00Z"},
             "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.10", "ipFamilies": ["IPv4"],
@@ -128,11 +128,11 @@ impl Rig {
                 "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}]}}));
     }
 
-    pub fn pod(&mut self, name: &str, ip: &str) {
+    pub(crate) fn pod(&mut self, name: &str, ip: &str) {
         self.pod_of(SVC, name, ip);
     }
 
-    pub fn pod_of(&mut self, app: &str, name: &str, ip: &str) {
+    pub(crate) fn pod_of(&mut self, app: &str, name: &str, ip: &str) {
         self.put(
             Kind::Pod,
             json!({"kind": "Pod",
@@ -143,11 +143,11 @@ impl Rig {
         );
     }
 
-    pub fn delete_pod(&mut self, name: &str) {
+    pub(crate) fn delete_pod(&mut self, name: &str) {
         self.remove(Kind::Pod, name);
     }
 
-    pub fn write_slice_of(&mut self, service: &str) {
+    pub(crate) fn write_slice_of(&mut self, service: &str) {
         let owner = self.objects[&(Kind::Service, service.to_owned())]["metadata"]["uid"].clone();
         let endpoints: Vec<Value> = self
             .objects
@@ -167,13 +167,13 @@ impl Rig {
         self.put(Kind::EndpointSlice, slice);
     }
 
-    pub fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
         let mut object = self.objects[&(kind, name.to_owned())].clone();
         change(&mut object);
         self.put(kind, object);
     }
 
-    pub fn put(&mut self, kind: Kind, mut object: Value) {
+    pub(crate) fn put(&mut self, kind: Kind, mut object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         self.version += 1;
         if object["metadata"]["uid"].is_null() {
@@ -185,7 +185,7 @@ impl Rig {
         self.feed(Input::Cluster(ClusterInput::Apply(decode(kind, object))));
     }
 
-    pub fn remove(&mut self, kind: Kind, name: &str) {
+    pub(crate) fn remove(&mut self, kind: Kind, name: &str) {
         self.objects
             .remove(&(kind, name.to_owned()))
             .expect("there is such an object");
@@ -198,7 +198,7 @@ impl Rig {
         self.feed(Input::Cluster(ClusterInput::Deleted(object)));
     }
 
-    pub fn names(&self, kind: Kind) -> Vec<String> {
+    pub(crate) fn names(&self, kind: Kind) -> Vec<String> {
         self.objects
             .keys()
             .filter(|(k, _)| *k == kind)
@@ -207,12 +207,12 @@ impl Rig {
     }
 
     /// The uid of a Service.
-    pub fn uid_of(&self, service: &str) -> String {
+    pub(crate) fn uid_of(&self, service: &str) -> String {
         let object = &self.objects[&(Kind::Service, service.to_owned())];
         object["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    pub fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         for kind in Kind::ALL {
             let objects = self.all(kind);
             self.feed(Input::Cluster(ClusterInput::Reset(kind, objects)));
@@ -220,14 +220,14 @@ impl Rig {
         self.link(Link::Synced);
     }
 
-    pub fn link(&mut self, link: Link) {
+    pub(crate) fn link(&mut self, link: Link) {
         for kind in Kind::ALL {
             self.feed(Input::Cluster(ClusterInput::Link(kind, link.clone())));
         }
     }
 
     /// Lets so much time pass, waking the engine whenever it asks for it.
-    pub fn pass(&mut self, seconds: f64) {
+    pub(crate) fn pass(&mut self, seconds: f64) {
         let end = self.now.mono + Duration::from_secs_f64(seconds);
         while self.now.mono < end {
             let sleep = self.engine.sleep(self.now).max(Duration::from_millis(10));
@@ -236,11 +236,11 @@ impl Rig {
         }
     }
 
-    pub fn heal_by_hand(&mut self, dry_run: bool) -> Reply {
+    pub(crate) fn heal_by_hand(&mut self, dry_run: bool) -> Reply {
         self.ask_heal(key(), dry_run)
     }
 
-    pub fn heal_of(&mut self, service: &ServiceKey) -> Reply {
+    pub(crate) fn heal_of(&mut self, service: &ServiceKey) -> Reply {
         self.ask_heal(service.clone(), false)
     }
 
@@ -258,14 +258,22 @@ impl Rig {
     }
 
     /// Every write that a heal by hand would make.
-    pub fn dry_run(&mut self) -> Vec<String> {
+    pub(crate) fn dry_run(&mut self) -> Vec<String> {
         match self.heal_by_hand(true) {
             Reply::WouldAct { writes, .. } => writes,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn feed(&mut self, input: Input) {
+    pub(crate) fn mode(&mut self, mode: Mode) {
+        let policy = Policy {
+            mode,
+            ..Policy::default()
+        };
+        self.feed(Input::Policy(Box::new(policy)));
+    }
+
+    pub(crate) fn feed(&mut self, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             if self.dead {
@@ -300,7 +308,7 @@ impl Rig {
     }
 
     /// The writes so far, in words.
-    pub fn writes(&self) -> Vec<String> {
+    pub(crate) fn writes(&self) -> Vec<String> {
         self.acts
             .iter()
             .filter_map(|a| match a {
@@ -311,12 +319,12 @@ impl Rig {
             .collect()
     }
 
-    pub fn outcomes(&self) -> Vec<HealOutcome> {
+    pub(crate) fn outcomes(&self) -> Vec<HealOutcome> {
         let heals = self.events.iter().filter(|e| e.kind == EventType::Heal);
         heals.filter_map(|e| e.heal.as_ref()?.outcome).collect()
     }
 
-    pub fn holds(&self) -> Vec<String> {
+    pub(crate) fn holds(&self) -> Vec<String> {
         let heals = self.events.iter().filter(|e| e.kind == EventType::Heal);
         heals
             .filter_map(|e| e.heal.as_ref())
@@ -471,7 +479,7 @@ impl Rig {
     }
 }
 
-pub fn slice_name(service: &str) -> String {
+pub(crate) fn slice_name(service: &str) -> String {
     format!("{service}-abc12")
 }
 

@@ -1,17 +1,7 @@
 //! The engine from staleness to proof, on a cluster on paper: what is written, in which order, and
 //! above all what is not written.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a module of several test binaries"
-)]
-mod rig;
-
-use rig::{Character, Rig, SVC, key, slice_name};
+use crate::rig::{Character, Rig, SVC, key, slice_name};
 use serde_json::json;
 use slice_core::engine::HealthState;
 use slice_core::event::{Act, EventType, HealOutcome, Input, Reply};
@@ -158,16 +148,10 @@ fn observe_decides_the_same_and_writes_nothing() {
 #[test]
 fn the_twin_can_let_it_go_later() {
     let mut rig = Rig::new(Character::Right);
-    rig.feed(Input::Policy(Box::new(Policy {
-        mode: Mode::Observe,
-        ..Policy::default()
-    })));
+    rig.mode(Mode::Observe);
     rig.redeploy_unseen();
     rig.pass(60.0);
-    rig.feed(Input::Policy(Box::new(Policy {
-        mode: Mode::Heal,
-        ..Policy::default()
-    })));
+    rig.mode(Mode::Heal);
     rig.pass(30.0);
     assert_eq!(rig.outcomes(), [HealOutcome::Healed]);
 }

@@ -1,17 +1,7 @@
 //! A Service whose slices change all the time: it is told once, nothing is written, and it is over
 //! when the changes are.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a module of several test binaries"
-)]
-mod rig;
-
-use rig::{Character, Rig, SVC, slice_name};
+use crate::rig::{Character, Rig, SVC, slice_name};
 use slice_core::event::{Event, EventType, Input};
 use slice_core::heal::policy::{Mode, Policy};
 use slice_core::judge::{FindingKind, RemedyAction, Severity};

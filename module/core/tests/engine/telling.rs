@@ -1,17 +1,7 @@
 //! What the engine tells of its heals: the story of an incident, what a dry run would write, what
 //! holds by hand as well, and that nobody is told two things by turns.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a module of several test binaries"
-)]
-mod rig;
-
-use rig::{Character, Rig, SVC, key, slice_name};
+use crate::rig::{Character, Rig, SVC, key, slice_name};
 use slice_core::engine::HealthState;
 use slice_core::event::{EventType, HealOutcome, Input, Link, Reply};
 use slice_core::heal::gate::HoldReason;
@@ -98,10 +88,7 @@ fn an_incident_is_kept_with_its_whole_story() {
 #[test]
 fn what_is_held_back_and_then_comes_right_is_kept_as_well() {
     let mut rig = Rig::new(Character::Right);
-    rig.feed(Input::Policy(Box::new(Policy {
-        mode: Mode::Observe,
-        ..Policy::default()
-    })));
+    rig.mode(Mode::Observe);
     rig.redeploy_unseen();
     rig.pass(30.0);
     assert_eq!(
@@ -214,10 +201,7 @@ fn windows_holds_and_a_fresh_connection_hold_by_hand_too() {
         assert_eq!(status.heals.held_by_reason[&reason], 1);
     }
     rig.link(Link::Unreachable("gone".to_owned()));
-    rig.feed(Input::Policy(Box::new(Policy {
-        mode: Mode::Heal,
-        ..Policy::default()
-    })));
+    rig.mode(Mode::Heal);
     rig.sync();
     let Reply::Held { reason, .. } = rig.heal_by_hand(false) else {
         panic!()

@@ -1,17 +1,7 @@
 //! The engine when refreshes do not help: it finds out why, and where only a person can free the
 //! controller it says how, and writes no more.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a module of several test binaries"
-)]
-mod rig;
-
-use rig::{Character, Rig, SVC, slice_name};
+use crate::rig::{Character, Rig, SVC, slice_name};
 use serde_json::json;
 use slice_core::engine::HealthState;
 use slice_core::event::{Act, CanaryAnswer, EventType, HealOutcome, Input};
@@ -123,10 +113,10 @@ fn the_seeds_option_a_is_diagnosed_before_it_deletes() {
 
 fn old_lease(rig: &mut Rig) {
     rig.clues = Clues {
-        at: Some(rig::at("2026-12-01T09:00:00Z")),
+        at: Some(crate::rig::at("2026-12-01T09:00:00Z")),
         lease: Some(LeaseClue {
             holder: "edge-7_1".to_owned(),
-            renewed: Some(rig::at("2026-12-01T08:50:00Z")),
+            renewed: Some(crate::rig::at("2026-12-01T08:50:00Z")),
             seconds: 15,
         }),
         ..Clues::default()

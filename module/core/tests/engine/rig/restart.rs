@@ -9,11 +9,11 @@ use super::Rig;
 
 /// When the process dies: at a write that it has decided, before or after the write is done.
 #[derive(Clone, Copy, Debug)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// So many writes from now.
-    pub writes: u32,
+    pub(crate) writes: u32,
     /// Whether the write still reaches the cluster.
-    pub done: bool,
+    pub(crate) done: bool,
 }
 
 impl Rig {
@@ -32,7 +32,7 @@ impl Rig {
     }
 
     /// What is on disk: the records, in the order in which they were written.
-    pub fn history(&self) -> History {
+    pub(crate) fn history(&self) -> History {
         let mut history = History::default();
         for record in &self.records {
             match record {
@@ -46,7 +46,7 @@ impl Rig {
     }
 
     /// Another process on the same disk.
-    pub fn restart(&mut self, policy: Policy) {
+    pub(crate) fn restart(&mut self, policy: Policy) {
         self.boots += 1;
         self.engine = Engine::new(policy, &self.history(), format!("t{}", self.boots));
         self.dead = false;

@@ -1,16 +1,6 @@
 //! The engine when it must not, or must not yet: what holds a heal back, and that it says so.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a module of several test binaries"
-)]
-mod rig;
-
-use rig::{Character, Rig, SVC, key, slice_name};
+use crate::rig::{Character, Rig, SVC, key, slice_name};
 use slice_core::engine::HealthState;
 use slice_core::event::{
     Act, CanaryAnswer, EventType, HealOutcome, Input, LeaseAnswer, Link, Outcome, Reply,
@@ -136,7 +126,7 @@ fn nothing_is_written_right_after_the_api_came_back() {
 
 /// A process that starts after one which was killed right before its delete; a Service, no pods yet.
 fn cut_off() -> Rig {
-    let at = rig::at("2026-12-01T07:59:00Z");
+    let at = crate::rig::at("2026-12-01T07:59:00Z");
     let history = History {
         charges: vec![Charge { service: key(), at }],
         intent: Some(Intent {
@@ -221,7 +211,7 @@ fn much_staleness_in_mode_observe_writes_nothing_not_even_a_question() {
         rig.pass(300.0);
         assert!(rig.acts.is_empty(), "{:?}", rig.acts);
         // A person who asks for a heal asks for the question as well.
-        let service = ServiceKey::new(rig::NS, "svc-00");
+        let service = ServiceKey::new(crate::rig::NS, "svc-00");
         let heal = |rig: &mut Rig| rig.heal_of(&service);
         let Reply::Held { reason, .. } = heal(&mut rig) else {
             panic!()
@@ -251,10 +241,7 @@ fn much_staleness_and_a_working_controller_is_refreshed_one_by_one() {
 #[test]
 fn a_heal_by_hand_works_in_observe_and_a_dry_run_writes_nothing() {
     let mut rig = Rig::new(Character::Right);
-    rig.feed(Input::Policy(Box::new(Policy {
-        mode: Mode::Observe,
-        ..Policy::default()
-    })));
+    rig.mode(Mode::Observe);
     assert!(matches!(rig.heal_by_hand(false), Reply::NothingToDo));
     rig.redeploy_unseen();
     let Reply::WouldAct { action, .. } = rig.heal_by_hand(true) else {

@@ -1,20 +1,10 @@
 //! Whatever happens, and however often the process is killed in the middle of it, no budget is ever
 //! exceeded: a heal is on the books, on disk, before its first write.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a module of several test binaries"
-)]
-mod rig;
-
 use std::time::Duration;
 
+use crate::rig::{Character, Kill, Rig};
 use proptest::prelude::*;
-use rig::{Character, Kill, Rig};
 use slice_core::event::{Act, CanaryAnswer};
 use slice_core::heal::policy::{Budgets, Mode, Pace, Policy};
 use slice_core::heal::record::{History, Record};
