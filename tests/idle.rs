@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
+use serde_json::{Value, json};
 use slice_lab::edge::{Edge, EdgeOptions};
 use slice_lab::journal::{Format, JournalWriter};
 
@@ -103,9 +104,13 @@ async fn an_idle_day_costs_next_to_nothing() -> Result<()> {
         // So that the short run sees more than one commit.
         setup = setup.set("JOURNAL__COMMIT_INTERVAL", "PT2S");
     }
+    edge.cloud()
+        .set_desired(json!({"settings": {"__t": "c", "mode": "heal"}}))?;
     let mut module = setup.start()?;
     let address = module.metrics_address().await?;
-    edge.wait_for(|v| v.reported()["cluster"]["state"] == "synced", LONG)
+    // Synced, and the twin's settings taken up: they are kept on disk, however late the hub sends them.
+    let is_up = |r: Value| r["cluster"]["state"] == "synced" && r["settings"]["mode"]["ac"] == 200;
+    edge.wait_for(|v| is_up(v.reported()), LONG)
         .await
         .with_context(|| module.log())?;
     // What the start itself has to tell is told: a finding stands for its grace first, and is
