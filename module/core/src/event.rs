@@ -4,6 +4,8 @@
 //! Nothing here does anything. The agent turns what it senses into inputs, carries out outputs in
 //! the order *persist, act, report*, and brings results back as inputs.
 
+mod made;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -458,49 +460,5 @@ impl HealOutcome {
     /// Whether the Service is right now.
     pub fn is_success(self) -> bool {
         matches!(self, Self::Healed | Self::HealedByItself)
-    }
-}
-
-impl Event {
-    /// What the module tells of itself: of no Service, and without evidence.
-    pub fn of_module(
-        kind: EventType,
-        at: Timestamp,
-        severity: Severity,
-        message: impl Into<String>,
-    ) -> Self {
-        Self {
-            kind,
-            at,
-            severity,
-            message: message.into(),
-            service: None,
-            slice: None,
-            finding: None,
-            evidence: Vec::new(),
-            heal: None,
-            incident: None,
-        }
-    }
-
-    /// The event that tells of a signal.
-    pub fn from_signal(signal: &Signal, service: Option<ServiceKey>) -> Self {
-        let mut evidence = vec![
-            ("rule".to_owned(), signal.rule.clone()),
-            ("count".to_owned(), signal.count.to_string()),
-        ];
-        if let Some(unit) = &signal.unit {
-            evidence.push(("unit".to_owned(), unit.clone()));
-        }
-        if let Some(pod) = &signal.pod {
-            evidence.push(("pod".to_owned(), pod.clone()));
-        }
-        let kind = EventType::Signal;
-        Self {
-            service,
-            slice: signal.slice.clone(),
-            evidence,
-            ..Self::of_module(kind, signal.at, signal.severity, signal.message.as_str())
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A cluster on paper for the engine: objects, and a slice controller with a character. It carries
 //! out the engine's actions at once and moves a clock of its own.
 
+mod objects;
 mod restart;
 mod rollout;
 
@@ -18,7 +19,10 @@ use slice_core::heal::policy::{Mode, Policy};
 use slice_core::heal::record::{History, Record};
 use slice_core::model::{Kind, Object, ObjectRef, ServiceKey};
 
+pub(crate) use objects::slice_name;
 pub(crate) use restart::Kill;
+
+use objects::{decode, endpoint};
 
 /// How the slice controller answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -476,28 +480,5 @@ impl Rig {
     fn all(&self, kind: Kind) -> Vec<Object> {
         let of_kind = self.objects.iter().filter(|((k, _), _)| *k == kind);
         of_kind.map(|(_, o)| decode(kind, o.clone())).collect()
-    }
-}
-
-pub(crate) fn slice_name(service: &str) -> String {
-    format!("{service}-abc12")
-}
-
-fn endpoint(pod: &Value) -> Value {
-    let meta = &pod["metadata"];
-    json!({"addresses": [pod["status"]["podIP"]], "nodeName": pod["spec"]["nodeName"],
-        "conditions": {"ready": true, "serving": true, "terminating": false},
-        "targetRef": {"kind": "Pod", "namespace": NS, "name": meta["name"], "uid": meta["uid"]}})
-}
-
-fn decode(kind: Kind, object: Value) -> Object {
-    let fits = "a fixture decodes";
-    match kind {
-        Kind::Service => Object::Service(serde_json::from_value(object).expect(fits)),
-        Kind::Pod => Object::Pod(serde_json::from_value(object).expect(fits)),
-        Kind::Node => Object::Node(serde_json::from_value(object).expect(fits)),
-        Kind::EndpointSlice => Object::Slice(serde_json::from_value(object).expect(fits)),
-        Kind::Endpoints => Object::Endpoints(serde_json::from_value(object).expect(fits)),
-        Kind::Namespace => Object::Namespace(serde_json::from_value(object).expect(fits)),
     }
 }
